@@ -56,6 +56,18 @@ typedef struct pyg_dtype_info {
 /* NULL when out of range. */
 const pyg_dtype_info *pyg_dtype_get(int dtype);
 
+/* ---- tensors ------------------------------------------------------------------------------- */
+
+/* A piece of memory seen as an array. Axes from ndim on have ne = 1. Block formats: nb[0] is the bytes of a block, ne[0] a
+ * multiple of the block's elements. */
+typedef struct pyg_tensor {
+    char *data;
+    pyg_dtype dtype;
+    int32_t ndim; /* 0..4 */
+    int64_t ne[PYG_MAX_DIMS];
+    size_t nb[PYG_MAX_DIMS];
+} pyg_tensor;
+
 /* ---- instruction sets ---------------------------------------------------------------------- */
 
 /* Chooses the kernel table: the best supported set when `name` is NULL or "", else the named one. An unknown or

@@ -1,0 +1,68 @@
+/* Prototypes of every function that op_table.inc names. */
+#ifndef PYG_OPS_OPS_H
+#define PYG_OPS_OPS_H
+
+#include "ops/op.h"
+
+/* One set for each family: a function may serve several rows. */
+#define PYG_INFER(name) pyg_status pyg_##name(pyg_infer *in)
+#define PYG_PLAN(name) pyg_status pyg_##name(const pyg_node_io *io, pyg_plan *plan)
+#define PYG_INIT(name) void pyg_##name(const pyg_node_io *io, void *constants)
+#define PYG_RUN(name) void pyg_##name(const pyg_task *task)
+
+/* view.c */
+PYG_INFER(infer_view);
+PYG_INFER(infer_reshape);
+PYG_INFER(infer_permute);
+PYG_INFER(infer_transpose);
+/* copy.c */
+PYG_INFER(infer_cont);
+PYG_INFER(infer_cast);
+PYG_INFER(infer_cpy);
+PYG_PLAN(plan_copy);
+PYG_RUN(run_copy);
+/* gather.c */
+PYG_INFER(infer_get_rows);
+PYG_PLAN(plan_get_rows);
+PYG_RUN(run_get_rows);
+PYG_INFER(infer_set_rows);
+PYG_PLAN(plan_set_rows);
+PYG_RUN(run_set_rows);
+/* elementwise.c */
+PYG_INFER(infer_binary);
+PYG_PLAN(plan_binary);
+PYG_RUN(run_add);
+PYG_RUN(run_sub);
+PYG_RUN(run_mul);
+PYG_RUN(run_div);
+PYG_INFER(infer_scale);
+PYG_INFER(infer_unary);
+PYG_PLAN(plan_unary);
+PYG_RUN(run_scale);
+PYG_RUN(run_silu);
+PYG_INFER(infer_glu);
+PYG_PLAN(plan_glu);
+PYG_RUN(run_swiglu);
+/* norm.c */
+PYG_INFER(infer_norm);
+PYG_PLAN(plan_norm);
+PYG_RUN(run_rms_norm);
+/* rope.c */
+PYG_INFER(infer_rope);
+PYG_PLAN(plan_rope);
+PYG_INIT(init_rope);
+PYG_RUN(run_rope);
+/* softmax.c */
+PYG_INFER(infer_soft_max);
+PYG_PLAN(plan_soft_max);
+PYG_RUN(run_soft_max);
+/* matmul.c */
+PYG_INFER(infer_mul_mat);
+PYG_PLAN(plan_mul_mat);
+PYG_RUN(run_mul_mat);
+/* attention.c */
+PYG_INFER(infer_flash_attn_ext);
+PYG_PLAN(plan_flash_attn_ext);
+PYG_RUN(run_flash_attn_ext);
+
+#endif
