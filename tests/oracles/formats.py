@@ -251,8 +251,9 @@ def q4_0_decode(raw):
 def q4_0_encode(x):
     """Values to blocks: d = extreme / -8, q = min(15, int(x * (1/d) + 8.5)); all in float32.
 
-    The extreme is the signed value of largest magnitude. Of equal magnitudes the first counts. A block of zeros has d = 0 / -8 = -0.0 whatever the
-    signs of its zeros, since ggml's running maximum starts at +0.
+    The extreme is the signed value of largest magnitude, the first of equal ones. A block of
+    zeros has d = 0 / -8 = -0.0 whatever the signs of its zeros, since ggml's running maximum
+    starts at +0.
 
     Shapes: x finite (..., n) -> uint8 (..., n/32 * 18). Source: ggml quantize_row_q4_0_ref.
     """
