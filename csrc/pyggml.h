@@ -83,6 +83,94 @@ void *pyg_kernel_address(const char *isa, const char *slot);
 /* Names of kernel slots; NULL past the end. */
 const char *pyg_kernel_slot_at(int i);
 
+/* ---- ops ----------------------------------------------------------------------------------- */
+
+/* Prepares the op table; call once, before the first graph. The table itself is in ops/op.h. */
+void pyg_ops_init(void);
+
+/* ---- graphs -------------------------------------------------------------------------------- */
+
+typedef struct pyg_graph pyg_graph;
+
+pyg_status pyg_graph_new(pyg_graph **out);
+void pyg_graph_free(pyg_graph *graph);
+int32_t pyg_graph_n_nodes(const pyg_graph *graph);
+
+/* A slot that each run fills by copy. Names are unique among a graph's inputs. */
+pyg_status pyg_graph_input(pyg_graph *graph, const char *name, pyg_dtype dtype, int ndim,
+                           const int64_t *ne, int32_t *id);
+
+/* Memory of the caller's, captured by pointer. Any strides; `writable` 0 makes every write into it an error. */
+pyg_status pyg_graph_const(pyg_graph *graph, const pyg_tensor *tensor, const char *name,
+                           int writable, int32_t *id);
+
+/* Applies op (its number in op_table.inc) to nodes; src[i] = -1 leaves an optional operand out. `params` is the struct of
+ * the op's row. */
+pyg_status pyg_graph_op(pyg_graph *graph, int op, const int32_t *src, int n_src, const void *params,
+                        int32_t *id);
+
+/* Gives a node a name for messages; cut at PYG_MAX_NAME - 1 bytes. */
+pyg_status pyg_graph_set_name(pyg_graph *graph, int32_t id, const char *name);
+
+enum { PYG_NODE_INPUT = -1, PYG_NODE_CONST = -2 };
+
+typedef struct pyg_node_info {
+    int op; /* or PYG_NODE_INPUT, PYG_NODE_CONST */
+    const char *name;
+    const pyg_tensor *tensor; /* data is NULL unless it is a constant */
+    const int32_t *src;       /* PYG_MAX_SRC ids, -1 for none */
+    const void *params;
+    int32_t root; /* the node whose memory this one uses: itself unless it is a view */
+    int writable;
+} pyg_node_info;
+
+pyg_status pyg_graph_node(const pyg_graph *graph, int32_t id, pyg_node_info *out);
+
+/* ---- arenas and programs ------------------------------------------------------------------- */
+
+/* Memory that programs run in, one at a time. Programs that never run together may share one. */
+typedef struct pyg_arena pyg_arena;
+typedef struct pyg_program pyg_program;
+
+pyg_status pyg_arena_new(pyg_arena **out);
+/* Programs hold a reference of their own. */
+void pyg_arena_free(pyg_arena *arena);
+size_t pyg_arena_bytes(const pyg_arena *arena);
+
+/* Compiles the nodes that the outputs reach, and every write into a constant. n_threads 0 takes the default.
+ * arena NULL makes one of its own. PYG_PROGRAM_UNPLANNED (for tests) gives every node memory of its own and runs
+ * nothing in place. The graph may be freed afterwards. */
+enum { PYG_PROGRAM_UNPLANNED = 1 };
+pyg_status pyg_program_new(const pyg_graph *graph, const int32_t *outputs, int n_outputs,
+                           int n_threads, pyg_arena *arena, int flags, pyg_program **out);
+void pyg_program_free(pyg_program *program);
+
+int pyg_program_n_inputs(const pyg_program *program);
+/* Input i: its id in the graph it came from. Inputs that no output reaches are not listed. */
+int32_t pyg_program_input(const pyg_program *program, int i);
+int pyg_program_n_threads(const pyg_program *program);
+int32_t pyg_program_n_nodes(const pyg_program *program);
+/* Bytes of the arena that this program uses, scratch included. */
+size_t pyg_program_arena_bytes(const pyg_program *program);
+
+/* Called by the running thread between nodes, about every 50 ms; non-zero stops the run with PYG_STATUS_cancelled. */
+typedef int (*pyg_poll_fn)(void *ctx);
+
+/* Runs. inputs[i] is dense memory of input i's size, outputs[j] receives output j densely. Allocates nothing.
+ * PYG_STATUS_graph when the program or its arena is running already. */
+pyg_status pyg_program_run(pyg_program *program, const void *const *inputs, void *const *outputs,
+                           pyg_poll_fn poll, void *poll_ctx);
+
+/* ---- counters, test hooks ------------------------------------------------------------------ */
+
+/* Since the process started. */
+uint64_t pyg_alloc_count(void);
+uint64_t pyg_node_count(void);
+uint64_t pyg_program_count(void);
+
+/* Makes the n-th allocation from now fail; 0 switches the hook off. */
+void pyg_alloc_fail_in(int64_t n);
+
 #ifdef __cplusplus
 }
 #endif

@@ -159,8 +159,6 @@ typedef struct pyg_op_row {
 /* The row of op 0..PYG_N_OPS-1, NULL outside. */
 const pyg_op_row *pyg_op_get(int op);
 
-/* Parses the operand lists of the table; call once before any graph is built. */
-void pyg_ops_init(void);
 
 /* Refuses parameter values outside the schema's ranges. */
 pyg_status pyg_params_check(const pyg_op_row *row, const void *params);

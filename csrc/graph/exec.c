@@ -1,0 +1,119 @@
+/* Runs a program: inputs in, steps in order, outputs out. */
+#include <string.h>
+#include <time.h>
+
+#include "core/tensor.h"
+#include "graph/program.h"
+#include "thread/pool.h"
+
+#define POLL_NS 50000000
+
+int pyg_program_n_inputs(const pyg_program *p) { return p->n_inputs; }
+
+int32_t pyg_program_input(const pyg_program *p, int i) {
+    return i >= 0 && i < p->n_inputs ? p->input_ids[i] : -1;
+}
+
+int pyg_program_n_threads(const pyg_program *p) { return p->n_threads; }
+
+int32_t pyg_program_n_nodes(const pyg_program *p) { return p->n_slots; }
+
+size_t pyg_program_arena_bytes(const pyg_program *p) { return p->arena_bytes; }
+
+typedef struct run_state {
+    const pyg_program *prog;
+    const pyg_step *step;
+    int phase;
+    pyg_fault fault;
+} run_state;
+
+static void run_task(void *ctx, int64_t index, int worker) {
+    run_state *run = ctx;
+    const pyg_program *p = run->prog;
+    const pyg_step *step = run->step;
+    const pyg_task task = {
+        .io = step->io,
+        .constants = p->constants + step->const_off,
+        .scratch = p->bound + p->scratch_off + (size_t)worker * p->scratch_stride,
+        .shared = p->bound + p->shared_off,
+        .fault = &run->fault,
+        .index = index,
+        .n_tasks = step->plan.n_tasks[run->phase],
+        .phase = run->phase,
+    };
+    step->op->run(&task);
+}
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* The ops that meet indices take the table first and the indices last. */
+static pyg_status fault_status(const run_state *run) {
+    const pyg_step *step = run->step;
+    char table[160];
+    pyg_tensor_describe(step->io.src[0], table, sizeof table);
+    return pyg_fail(PYG_STATUS_index, "%s: ids[%lld] = %lld is outside the rows of %s %s",
+                    step->op->name, (long long)atomic_load(&run->fault.position),
+                    (long long)atomic_load(&run->fault.value), step->op->src_name[0], table);
+}
+
+static pyg_status run_step(run_state *run) {
+    for (int phase = 0; phase < run->step->plan.n_phases; phase++) {
+        run->phase = phase;
+        pyg_pool_run(run_task, run, run->step->plan.n_tasks[phase]);
+        if (atomic_load_explicit(&run->fault.position, memory_order_relaxed) >= 0)
+            return fault_status(run);
+    }
+    return PYG_OK;
+}
+
+static pyg_status run_steps(const pyg_program *p, pyg_poll_fn poll, void *poll_ctx) {
+    run_state run = {.prog = p};
+    atomic_init(&run.fault.position, -1);
+    int64_t polled = now_ns();
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        run.step = &p->steps[i];
+        PYG_TRY(run_step(&run));
+        if (poll == NULL) continue;
+        const int64_t now = now_ns();
+        if (now - polled < POLL_NS) continue;
+        polled = now;
+        if (poll(poll_ctx)) return pyg_fail(PYG_STATUS_cancelled, "the run was stopped");
+    }
+    return PYG_OK;
+}
+
+static pyg_status run_bound(pyg_program *p, const void *const *inputs, void *const *outputs,
+                            pyg_poll_fn poll, void *poll_ctx) {
+    pyg_program_bind(p);
+    for (int i = 0; i < p->n_inputs; i++) {
+        const pyg_tensor *t = &p->slots[p->input_slots[i]].t;
+        const size_t bytes = pyg_extent_bytes(t);
+        if (bytes > 0) memcpy(t->data, inputs[i], bytes);
+    }
+    PYG_TRY(pyg_pool_begin(p->n_threads));
+    const pyg_status status = run_steps(p, poll, poll_ctx);
+    pyg_pool_end();
+    if (status != PYG_OK) return status;
+    for (int i = 0; i < p->n_outputs; i++)
+        pyg_pack_bytes(&p->slots[p->output_slots[i]].t, outputs[i]);
+    return PYG_OK;
+}
+
+pyg_status pyg_program_run(pyg_program *p, const void *const *inputs, void *const *outputs,
+                           pyg_poll_fn poll, void *poll_ctx) {
+    if (atomic_exchange(&p->running, 1))
+        return pyg_fail(PYG_STATUS_graph, "the program is running already");
+    pyg_status status;
+    if (atomic_exchange(&p->arena->busy, 1)) {
+        status = pyg_fail(PYG_STATUS_graph, "another program is running in the same arena");
+    } else {
+        status = run_bound(p, inputs, outputs, poll, poll_ctx);
+        atomic_store(&p->arena->busy, 0);
+    }
+    atomic_store(&p->running, 0);
+    return status;
+}

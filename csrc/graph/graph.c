@@ -1,0 +1,194 @@
+#include "graph/graph.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "core/alloc.h"
+
+static _Atomic uint64_t n_nodes_built;
+
+uint64_t pyg_node_count(void) { return atomic_load(&n_nodes_built); }
+
+pyg_status pyg_graph_new(pyg_graph **out) {
+    void *p;
+    PYG_TRY(pyg_alloc(&p, sizeof(pyg_graph), "graph"));
+    *out = p;
+    return PYG_OK;
+}
+
+void pyg_graph_free(pyg_graph *graph) {
+    if (graph == NULL) return;
+    pyg_free(graph->nodes);
+    pyg_free(graph);
+}
+
+int32_t pyg_graph_n_nodes(const pyg_graph *graph) { return graph->n_nodes; }
+
+/* Room for one more node, zeroed; it counts only once commit_node has run. */
+static pyg_status next_node(pyg_graph *g, pyg_node **out) {
+    if (g->n_nodes == g->capacity) {
+        if (g->capacity > INT32_MAX / 2)
+            return pyg_fail(PYG_STATUS_graph, "a graph holds at most 2^30 nodes");
+        const int32_t capacity = g->capacity == 0 ? 64 : g->capacity * 2;
+        void *p;
+        PYG_TRY(pyg_alloc(&p, (size_t)capacity * sizeof(pyg_node), "graph nodes"));
+        if (g->n_nodes > 0) memcpy(p, g->nodes, (size_t)g->n_nodes * sizeof(pyg_node));
+        pyg_free(g->nodes);
+        g->nodes = p;
+        g->capacity = capacity;
+    }
+    pyg_node *node = &g->nodes[g->n_nodes];
+    memset(node, 0, sizeof *node);
+    for (int i = 0; i < PYG_MAX_SRC; i++) node->src[i] = -1;
+    node->root = g->n_nodes;
+    *out = node;
+    return PYG_OK;
+}
+
+static void commit_node(pyg_graph *g, int32_t *id) {
+    *id = g->n_nodes++;
+    atomic_fetch_add(&n_nodes_built, 1);
+}
+
+static void set_name(pyg_node *node, const char *name) {
+    if (name == NULL) name = "";
+    size_t n = strlen(name);
+    if (n >= PYG_MAX_NAME) n = PYG_MAX_NAME - 1;
+    memcpy(node->name, name, n);
+    node->name[n] = '\0';
+}
+
+pyg_status pyg_graph_input(pyg_graph *graph, const char *name, pyg_dtype dtype, int ndim,
+                           const int64_t *ne, int32_t *id) {
+    if (!pyg_dtype_valid((int)dtype)) return pyg_fail(PYG_STATUS_dtype, "input: unknown dtype");
+    if (name == NULL || name[0] == '\0')
+        return pyg_fail(PYG_STATUS_param, "input: a name is needed");
+    if (strlen(name) >= PYG_MAX_NAME)
+        return pyg_fail(PYG_STATUS_param, "input: the name passes %d bytes", PYG_MAX_NAME - 1);
+    for (int32_t i = 0; i < graph->n_nodes; i++)
+        if (graph->nodes[i].op == PYG_NODE_INPUT && strcmp(graph->nodes[i].name, name) == 0)
+            return pyg_fail(PYG_STATUS_graph, "input: there is an input '%s' already", name);
+    pyg_node *node;
+    PYG_TRY(next_node(graph, &node));
+    PYG_TRY(pyg_tensor_init(&node->t, dtype, ndim, ne));
+    node->op = PYG_NODE_INPUT;
+    node->bytes = pyg_extent_bytes(&node->t);
+    node->writable = true;
+    set_name(node, name);
+    commit_node(graph, id);
+    return PYG_OK;
+}
+
+static pyg_status check_const(const pyg_tensor *t) {
+    if (!pyg_dtype_valid((int)t->dtype) || t->ndim < 0 || t->ndim > PYG_MAX_DIMS)
+        return pyg_fail(PYG_STATUS_param, "const: not a tensor");
+    pyg_tensor dense;
+    PYG_TRY(pyg_tensor_init(&dense, t->dtype, t->ndim, t->ne));
+    const size_t bytes = pyg_extent_bytes(t);
+    if (bytes > (size_t)1 << 62) return pyg_fail(PYG_STATUS_shape, "const: strides overflow");
+    if (bytes > 0 && t->data == NULL) return pyg_fail(PYG_STATUS_param, "const: no memory given");
+    return PYG_OK;
+}
+
+pyg_status pyg_graph_const(pyg_graph *graph, const pyg_tensor *tensor, const char *name,
+                           int writable, int32_t *id) {
+    PYG_TRY(check_const(tensor));
+    pyg_node *node;
+    PYG_TRY(next_node(graph, &node));
+    node->t = *tensor;
+    node->op = PYG_NODE_CONST;
+    node->bytes = pyg_extent_bytes(tensor);
+    node->writable = writable != 0;
+    set_name(node, name);
+    commit_node(graph, id);
+    return PYG_OK;
+}
+
+/* A view keeps inside its root's memory, whatever infer said. */
+static pyg_status check_view(const pyg_op_row *row, const pyg_node *node) {
+    const size_t extent = pyg_extent_bytes(&node->t);
+    size_t end;
+    if (extent == 0) return PYG_OK;
+    if (__builtin_add_overflow(node->root_off, extent, &end) || end > node->bytes)
+        return pyg_fail(PYG_STATUS_internal, "%s: a view of %zu bytes at %zu leaves its root of %zu",
+                        row->name, extent, node->root_off, node->bytes);
+    return PYG_OK;
+}
+
+/* Fills the node from what infer found. */
+static pyg_status place_node(const pyg_graph *g, const pyg_op_row *row, const pyg_infer *in,
+                             const int32_t *src, pyg_node *node) {
+    node->t = in->out;
+    node->t.data = NULL;
+    node->writable = true;
+    if (in->view_of < 0) {
+        node->bytes = pyg_extent_bytes(&node->t);
+        return PYG_OK;
+    }
+    const pyg_node *base = &g->nodes[src[in->view_of]];
+    node->root = base->root;
+    node->root_off = base->root_off + in->view_off;
+    node->bytes = base->bytes;
+    node->writable = base->writable;
+    PYG_TRY(check_view(row, node));
+    if (base->t.data != NULL) node->t.data = base->t.data + in->view_off;
+    return PYG_OK;
+}
+
+static pyg_status gather_operands(const pyg_graph *g, const pyg_op_row *row, const int32_t *src,
+                                  int n_src, pyg_operand *operands, pyg_infer *in) {
+    if (n_src < row->n_required || n_src > row->n_src)
+        return pyg_fail(PYG_STATUS_param, "%s: takes %d to %d operands, got %d", row->name,
+                        row->n_required, row->n_src, n_src);
+    for (int i = 0; i < n_src; i++) {
+        if (src[i] == -1 && i >= row->n_required) continue;
+        if (src[i] < 0 || src[i] >= g->n_nodes)
+            return pyg_fail(PYG_STATUS_graph, "%s: operand %s is not a node of this graph",
+                            row->name, row->src_name[i]);
+        const pyg_node *node = &g->nodes[src[i]];
+        operands[i] = (pyg_operand){node->t, node->name, node->writable};
+        in->src[i] = &operands[i];
+    }
+    return PYG_OK;
+}
+
+pyg_status pyg_graph_op(pyg_graph *graph, int op, const int32_t *src, int n_src, const void *params,
+                        int32_t *id) {
+    const pyg_op_row *row = pyg_op_get(op);
+    if (row == NULL) return pyg_fail(PYG_STATUS_param, "there is no op number %d", op);
+    pyg_operand operands[PYG_MAX_SRC];
+    pyg_infer in = {.op = row, .params = params, .view_of = -1};
+    PYG_TRY(gather_operands(graph, row, src, n_src, operands, &in));
+    PYG_TRY(pyg_params_check(row, params));
+    PYG_TRY(row->infer(&in));
+    pyg_node *node;
+    PYG_TRY(next_node(graph, &node));
+    node->op = op;
+    for (int i = 0; i < n_src; i++) node->src[i] = src[i];
+    memcpy(node->params, params, row->param_bytes);
+    PYG_TRY(place_node(graph, row, &in, src, node));
+    commit_node(graph, id);
+    return PYG_OK;
+}
+
+static pyg_status check_id(const pyg_graph *graph, int32_t id) {
+    if (id >= 0 && id < graph->n_nodes) return PYG_OK;
+    return pyg_fail(PYG_STATUS_graph, "there is no node %d in this graph", (int)id);
+}
+
+pyg_status pyg_graph_set_name(pyg_graph *graph, int32_t id, const char *name) {
+    PYG_TRY(check_id(graph, id));
+    if (graph->nodes[id].op == PYG_NODE_INPUT)
+        return pyg_fail(PYG_STATUS_graph, "the name of an input is fixed");
+    set_name(&graph->nodes[id], name);
+    return PYG_OK;
+}
+
+pyg_status pyg_graph_node(const pyg_graph *graph, int32_t id, pyg_node_info *out) {
+    PYG_TRY(check_id(graph, id));
+    const pyg_node *node = &graph->nodes[id];
+    *out = (pyg_node_info){node->op,     node->name, &node->t,       node->src,
+                           node->params, node->root, node->writable};
+    return PYG_OK;
+}

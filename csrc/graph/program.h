@@ -1,0 +1,62 @@
+/* The compiled form of a graph, shared by compile.c (makes it) and exec.c (runs it). */
+#ifndef PYG_GRAPH_PROGRAM_H
+#define PYG_GRAPH_PROGRAM_H
+
+#include <stdatomic.h>
+
+#include "graph/graph.h"
+#include "graph/plan.h"
+
+struct pyg_arena {
+    char *base;
+    size_t bytes;
+    atomic_int refs;
+    atomic_int busy; /* held by a running or compiling program */
+};
+
+/* Where a tensor's bytes are: a constant keeps its own address, the rest moves with the arena. */
+typedef struct pyg_slot {
+    pyg_tensor t;
+    size_t offset; /* from the arena's base; PYG_NOT_IN_ARENA for constants */
+} pyg_slot;
+
+#define PYG_NOT_IN_ARENA SIZE_MAX
+
+/* One node that runs. */
+typedef struct pyg_step {
+    const pyg_op_row *op;
+    pyg_node_io io; /* points into slots and params */
+    pyg_plan plan;
+    size_t const_off;
+    int32_t slot;
+    _Alignas(8) char params[PYG_MAX_PARAM_BYTES];
+} pyg_step;
+
+struct pyg_program {
+    pyg_slot *slots; /* one a kept node, in build order */
+    int32_t n_slots;
+    pyg_step *steps;
+    int32_t n_steps;
+    int32_t *input_slots;
+    int32_t *input_ids; /* in the graph it came from */
+    int n_inputs;
+    int32_t *output_slots;
+    int n_outputs;
+    char *constants; /* what the init functions filled */
+    pyg_arena *arena;
+    char *bound; /* the base that slots' data pointers were computed from */
+    size_t scratch_off;
+    size_t scratch_stride; /* bytes a worker */
+    size_t shared_off;
+    size_t arena_bytes;
+    int n_threads;
+    atomic_int running;
+};
+
+/* Grows the arena; PYG_STATUS_graph while a program runs in it. */
+pyg_status pyg_arena_reserve(pyg_arena *arena, size_t bytes);
+
+/* Points every slot into the arena. */
+void pyg_program_bind(pyg_program *program);
+
+#endif
