@@ -1,0 +1,94 @@
+"""Metadata values to bytes: exact types, nothing rounded or wrapped in silence.
+
+Used by the writer. Errors here are plain ValueError texts; the writer adds file and key.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from typing import Any
+
+import numpy as np
+
+from pyggml.gguf import constants as c
+from pyggml.gguf.constants import ValueType
+
+_FLOATS = (ValueType.F32, ValueType.F64)
+
+
+def encode_string(text: str) -> bytes:
+    """Length and UTF-8 bytes of a string.
+
+    Raises:
+        ValueError: the text holds a lone surrogate.
+    """
+    data = text.encode("utf-8")
+    return struct.pack("<Q", len(data)) + data
+
+
+def encode_value(value: Any, value_type: str) -> bytes:
+    """Type number and bytes of a value; `value_type` as in `GGUFWriter.add`.
+
+    Raises:
+        ValueError: the type is not known or the value is not of that type.
+    """
+    is_array = value_type.endswith("[]")
+    name = value_type.removesuffix("[]")
+    if name not in c.VALUE_TYPE_BY_NAME or name == ValueType.ARRAY.label:
+        raise ValueError(f"metadata type {value_type!r} is not known")
+    kind = c.VALUE_TYPE_BY_NAME[name]
+    if not is_array:
+        return struct.pack("<I", kind) + _encode_scalar(value, kind)
+    if kind is ValueType.STRING:
+        count, data = _encode_strings(value)
+    else:
+        count, data = _encode_numbers(value, kind)
+    return struct.pack("<IIQ", ValueType.ARRAY, kind, count) + data
+
+
+def _encode_scalar(value: Any, kind: ValueType) -> bytes:
+    if kind is ValueType.STRING:
+        if not isinstance(value, str):
+            raise ValueError(f"must be a str, got {value!r:.80}")
+        return encode_string(value)
+    is_bool = isinstance(value, (bool, np.bool_))
+    if is_bool != (kind is ValueType.BOOL):
+        raise ValueError(f"must be of type {kind.label}, got {value!r:.80}")
+    try:
+        number = (
+            float(value) if kind in _FLOATS else operator.index(bool(value) if is_bool else value)
+        )
+        return struct.pack(c.VALUE_FORMATS[kind], number)
+    except (TypeError, ValueError, OverflowError, struct.error) as error:
+        raise ValueError(f"does not fit {kind.label}: {value!r:.80}") from error
+
+
+def _encode_strings(values: Any) -> tuple[int, bytes]:
+    if isinstance(values, (str, bytes)):
+        raise ValueError(f"must be a sequence of str, got {values!r:.80}")
+    items = list(values)
+    for item in items:
+        if not isinstance(item, str):
+            raise ValueError(f"must hold only str, got {item!r:.80}")
+    return len(items), b"".join(map(encode_string, items))
+
+
+def _encode_numbers(values: Any, kind: ValueType) -> tuple[int, bytes]:
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"must be a flat sequence, got shape {array.shape}")
+    dtype = np.dtype(c.VALUE_DTYPES[kind])
+    if array.size:
+        wanted = "b" if kind is ValueType.BOOL else "fiu" if kind in _FLOATS else "iu"
+        if array.dtype.kind not in wanted:
+            raise ValueError(f"must hold {kind.label} values, got dtype {array.dtype}")
+    with np.errstate(over="ignore"):
+        out = array.astype(dtype)
+    if kind in _FLOATS:
+        fits = bool(np.all(np.isfinite(out) | ~np.isfinite(array)))
+    else:
+        fits = bool(np.all(out == array))
+    if not fits:
+        raise ValueError(f"holds values that do not fit {kind.label}")
+    return array.size, out.tobytes()

@@ -1,0 +1,335 @@
+"""Writes GGUF files, version 3: metadata with exact types, dense tensors, atomically.
+
+Used by the converters, the quantiser and the tests. A file appears whole or not at all: it is
+written under a temporary name in the same folder, synced, and renamed, so a file that is mapped by
+a running program is never cut short.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import struct
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml.errors import GGUFError
+from pyggml.gguf import constants as c
+from pyggml.gguf.constants import TensorType, ValueType
+from pyggml.gguf.encode import Bytes, check_encodable, encode, type_of
+from pyggml.gguf.metadata import quote
+from pyggml.gguf.reader import GGUFFile, TensorInfo
+from pyggml.gguf.values import encode_string, encode_value
+
+_MARKER_KEYS: Final = frozenset({c.KEY_FP8_VERSION, c.KEY_FP8_LAYOUT})
+_OWN_KEYS: Final = _MARKER_KEYS | {c.KEY_ALIGNMENT}
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """A tensor to be written; `produce` makes its bytes when their turn comes."""
+
+    name: str
+    type: TensorType
+    ne: tuple[int, ...]
+    n_bytes: int
+    produce: Callable[[], Bytes]
+
+
+class GGUFWriter:
+    """Collects metadata and tensors, then writes them to a file.
+
+    As a context manager it writes when the block ends without an exception. Tensors are converted
+    one at a time while writing: an array must not change between `add_tensor` and `write`.
+
+        with GGUFWriter("model.gguf", arch="llama") as writer:
+            writer.add("llama.block_count", 2, "u32")
+            writer.add_tensor("output_norm.weight", np.ones(64, np.float32), "f32")
+
+    Args:
+        path: the file to make or replace.
+        arch: value of ``general.architecture``; None to leave it out.
+        alignment: of the tensors: a power of two, at least 8; None for 32, or for what
+            `copy_metadata` finds.
+        file_type: value of ``general.file_type``, as a name such as "f8_e4m3" or a number.
+
+    Raises:
+        GGUFError: a value does not fit the format.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        arch: str | None = None,
+        *,
+        alignment: int | None = None,
+        file_type: str | int | None = None,
+    ) -> None:
+        self.path = os.fspath(path)
+        self._keys: dict[str, bytes] = {}
+        self._tensors: dict[str, _Tensor] = {}
+        self._written = False
+        self._alignment = alignment
+        if alignment is not None and not c.is_alignment(alignment):
+            raise self._error(
+                f"alignment must be a power of two and at least {c.MIN_ALIGNMENT}, got {alignment}"
+            )
+        if arch is not None:
+            self.add(c.KEY_ARCHITECTURE, arch, "string")
+        if isinstance(file_type, str) and file_type not in c.FILE_TYPE_IDS:
+            raise self._error(f"file_type {file_type!r} is not known")
+        if file_type is not None:
+            number = c.FILE_TYPE_IDS[file_type] if isinstance(file_type, str) else file_type
+            self.add(c.KEY_FILE_TYPE, number, "u32")
+
+    @property
+    def alignment(self) -> int:
+        """Alignment of the data section and of every tensor."""
+        return c.DEFAULT_ALIGNMENT if self._alignment is None else self._alignment
+
+    def add(self, key: str, value: Any, value_type: str) -> None:
+        """Add a metadata value.
+
+        Args:
+            key: 1 to 65535 bytes.
+            value: an int, float, bool or str; a sequence or a 1-d array for the array types.
+            value_type: "u8", "i8", ... "u64", "i64", "f32", "f64", "bool", "string", or an array of
+                one of them, such as "u32[]" or "string[]".
+
+        Raises:
+            GGUFError: the key is there already or is the writer's own (alignment, FP8 marker), or
+                the value is not exactly of that type.
+        """
+        what = f"key {quote(key)}"
+        if key in _OWN_KEYS:
+            raise self._error(f"{what}: the writer sets this key itself")
+        try:
+            encoded = encode_value(value, value_type)
+        except ValueError as error:
+            raise self._error(f"{what}: {error}") from error
+        self._put_key(key, encoded)
+
+    def add_tensor(self, name: str, array: npt.ArrayLike, type: str | None = None) -> None:
+        """Add a tensor from an array in numpy order.
+
+        Args:
+            name: 1 to 63 bytes.
+            array: of the type's own dtype (written as it is) or floats to be converted.
+            type: "f32", "f16", "bf16", "f8_e4m3", "q8_0", or an integer type or "f64" for arrays of
+                that dtype; None for the array's own.
+
+        Raises:
+            GGUFError: the name is there already, or the array cannot have that type.
+        """
+        values = np.asarray(array)
+        what = f"tensor {quote(name)}"
+        chosen = type or type_of(values)
+        if chosen is None:
+            raise self._error(f"{what}: no tensor type has dtype {values.dtype}")
+        tensor_type = self._type(chosen, what)
+        try:
+            check_encodable(values, tensor_type, what)
+        except GGUFError as error:
+            raise self._error(str(error)) from None
+        self._put_tensor(name, tensor_type, values.shape, lambda: encode(values, tensor_type))
+
+    def add_raw_tensor(
+        self, name: str, raw: bytes | npt.NDArray[np.uint8], shape: Sequence[int], type: str
+    ) -> None:
+        """Add a tensor whose bytes are already those of the type, block types included.
+
+        Args:
+            name: 1 to 63 bytes.
+            raw: bytes, or a uint8 array of any shape.
+            shape: of the tensor in numpy order, in elements.
+            type: name of any tensor type.
+
+        Raises:
+            GGUFError: the name is there already, or the bytes do not fit the shape.
+        """
+        what = f"tensor {quote(name)}"
+        data = np.frombuffer(raw, np.uint8) if isinstance(raw, (bytes, bytearray)) else raw
+        if data.dtype != np.uint8:
+            raise self._error(f"{what}: raw bytes must be uint8, got {data.dtype}")
+        tensor_type = self._type(type, what)
+        flat = np.ascontiguousarray(data).reshape(-1)
+        n_bytes = self._n_bytes(tensor_type, shape, what)
+        if n_bytes != flat.size:
+            raise self._error(
+                f"{what}: {tuple(shape)} of {type} has {n_bytes} bytes, got {flat.size}"
+            )
+        self._put_tensor(name, tensor_type, shape, lambda: flat)
+
+    def copy_metadata(self, file: GGUFFile, skip: Collection[str] = ()) -> None:
+        """Add all metadata of a file, byte for byte, except the keys in `skip`.
+
+        The file's alignment is taken over unless one was chosen; its FP8 marker is left out, since
+        the writer writes its own.
+
+        Raises:
+            GGUFError: a key is there already.
+        """
+        for key in file.metadata:
+            if key not in skip and key not in _OWN_KEYS:
+                self._put_key(key, file.metadata.encoded(key))
+        if self._alignment is None and c.KEY_ALIGNMENT not in skip:
+            self._alignment = file.alignment
+
+    def copy_tensor(self, info: TensorInfo, name: str | None = None) -> None:
+        """Add a tensor of another file as it is, under its own or a new name.
+
+        The bytes are read while writing, from the mapped file, which may be closed by then.
+        """
+        raw = info.raw
+        self._put_tensor(name or info.name, info.type, info.shape, lambda: raw)
+
+    def write(self) -> None:
+        """Write the file: to a temporary name, then rename. Can be done once.
+
+        Raises:
+            GGUFError: it was written already.
+            OSError: the file cannot be written; an existing one is left as it was.
+        """
+        self._check_open()
+        target = os.path.realpath(self.path)  # a link is kept, what it points to is replaced
+        folder = os.path.dirname(target)
+        temporary = os.path.join(folder, f".pyggml-{secrets.token_hex(8)}.tmp")
+        try:
+            with open(temporary, "xb") as file:
+                self._write_to(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            if os.path.exists(temporary):
+                os.unlink(temporary)
+            raise
+        self._written = True
+        _sync_folder(folder)
+
+    def __enter__(self) -> GGUFWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None and not self._written:
+            self.write()
+
+    def _error(self, what: str) -> GGUFError:
+        return GGUFError(f"GGUF file {str(self.path)!r}: {what}")
+
+    def _check_open(self) -> None:
+        if self._written:
+            raise self._error("was written already")
+
+    def _type(self, name: str, what: str) -> TensorType:
+        if name not in c.BY_NAME:
+            raise self._error(f"{what}: tensor type {name!r} is not known")
+        return c.BY_NAME[name]
+
+    def _put_key(self, key: str, encoded: bytes) -> None:
+        self._check_open()
+        n_bytes = len(encode_string(key)) - 8
+        if not 1 <= n_bytes <= c.MAX_KEY_BYTES:
+            raise self._error(
+                f"key {quote(key)}: must have 1 to {c.MAX_KEY_BYTES} bytes, got {n_bytes}"
+            )
+        if key in self._keys:
+            raise self._error(f"key {quote(key)} is there already")
+        self._keys[key] = encoded
+
+    def _put_tensor(
+        self, name: str, type: TensorType, shape: Sequence[int], produce: Callable[[], Bytes]
+    ) -> None:
+        self._check_open()
+        what = f"tensor {quote(name)}"
+        n_name = len(encode_string(name)) - 8
+        if not 1 <= n_name <= c.MAX_TENSOR_NAME_BYTES or "\0" in name:
+            raise self._error(
+                f"{what}: names must have 1 to {c.MAX_TENSOR_NAME_BYTES} bytes and no NUL,"
+                f" got {n_name} bytes"
+            )
+        if name in self._tensors:
+            raise self._error(f"{what} is there already")
+        n_bytes = self._n_bytes(type, shape, what)
+        self._tensors[name] = _Tensor(name, type, tuple(shape)[::-1], n_bytes, produce)
+
+    def _n_bytes(self, type: TensorType, shape: Sequence[int], what: str) -> int:
+        if len(shape) > c.MAX_DIMS or any(n <= 0 for n in shape):
+            raise self._error(
+                f"{what}: must have at most {c.MAX_DIMS} dimensions, all positive,"
+                f" got {tuple(shape)}"
+            )
+        last = shape[-1] if len(shape) else 1
+        if last % type.block:
+            raise self._error(
+                f"{what}: rows of {type.name} must be a multiple of {type.block} elements,"
+                f" got {last}"
+            )
+        n = 1
+        for size in shape:
+            n *= size
+        return type.row_bytes(n)
+
+    def _all_keys(self) -> dict[str, bytes]:
+        """What was added, and the keys that follow from the tensors."""
+        keys = dict(self._keys)
+        if self._alignment is not None and self._alignment != c.DEFAULT_ALIGNMENT:
+            keys[c.KEY_ALIGNMENT] = encode_value(self._alignment, ValueType.U32.label)
+        types = [tensor.type for tensor in self._tensors.values()]
+        if any(type.block > 1 for type in types):
+            version = encode_value(c.QUANTIZATION_VERSION, ValueType.U32.label)
+            keys.setdefault(c.KEY_QUANTIZATION_VERSION, version)
+        if any(type.id == c.FP8_TYPE_ID for type in types):
+            keys[c.KEY_FP8_VERSION] = encode_value(c.FP8_VERSION, ValueType.U32.label)
+            keys[c.KEY_FP8_LAYOUT] = encode_value(c.FP8_LAYOUT, ValueType.STRING.label)
+        return keys
+
+    def _header(self) -> bytes:
+        keys = self._all_keys()
+        parts = [c.MAGIC, struct.pack("<IQQ", c.VERSION, len(self._tensors), len(keys))]
+        for key, encoded in keys.items():
+            parts += [encode_string(key), encoded]
+        offset = 0
+        for tensor in self._tensors.values():
+            ne = tensor.ne
+            parts += [
+                encode_string(tensor.name),
+                struct.pack(f"<I{len(ne)}q", len(ne), *ne),
+                struct.pack("<IQ", tensor.type.id, offset),
+            ]
+            offset += c.pad(tensor.n_bytes, self.alignment)
+        return b"".join(parts)
+
+    def _write_to(self, file: BinaryIO) -> None:
+        header = self._header()
+        file.write(header + bytes(-len(header) % self.alignment))
+        for tensor in self._tensors.values():
+            data = tensor.produce()
+            if data.size != tensor.n_bytes:
+                raise self._error(
+                    f"tensor {quote(tensor.name)}: {data.size} bytes were made for"
+                    f" {tensor.n_bytes}; was the array changed?"
+                )
+            file.write(memoryview(data))
+            file.write(bytes(-tensor.n_bytes % self.alignment))
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the rename last through a power cut, where folders can be opened."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
