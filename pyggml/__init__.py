@@ -1,0 +1,41 @@
+"""pyggml: a tensor runtime in C with a Python graph API, for language models on CPUs."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    from pyggml import _core
+except ModuleNotFoundError as e:
+    if e.name != "pyggml._core":
+        raise
+    raise ImportError(
+        "the C extension of pyggml is not built; in a checkout run: pip install -e ."
+    ) from e
+
+from pyggml import ops
+from pyggml._core import Arena, counters, isa, isas
+from pyggml.dtypes import DType, bf16, dtype, f8_e4m3, f16, f32, i32, i64, q4_0, q4_1, q8_0
+from pyggml.errors import (
+    CancelledError,
+    ChatTemplateError,
+    ContextError,
+    DTypeError,
+    GGUFError,
+    GraphError,
+    InternalError,
+    ModelError,
+    OutOfMemoryError,
+    ParameterError,
+    PyggmlError,
+    ReadOnlyError,
+    RowIndexError,
+    SamplingError,
+    ShapeError,
+    TokenizerError,
+)
+from pyggml.graph import Graph, Node, Program
+from pyggml.tensor import Tensor, tensor, zeros
+
+try:
+    __version__ = version("pyggml")
+except PackageNotFoundError:  # an unpacked source tree that was never installed
+    __version__ = "0+unknown"

@@ -1,0 +1,543 @@
+# cython: language_level=3, binding=True, freethreading_compatible=True
+"""The only Cython of pyggml: graphs, programs and tables of the C runtime, wrapped thinly.
+
+Everything here speaks ids, tuples and buffers; pyggml.dtypes, pyggml.tensor and pyggml.graph give
+them their faces. Shapes come and go in numpy order and are turned round once, in this file.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from libc.math cimport isnan
+from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memcpy, memset
+
+import os
+import threading
+
+from pyggml.errors import (
+    STATUS,
+    GraphError,
+    InternalError,
+    ParameterError,
+    PyggmlError,
+    ShapeError,
+)
+
+MAX_DIMS = PYG_MAX_DIMS
+MAX_THREADS = PYG_MAX_THREADS
+NODE_INPUT = PYG_NODE_INPUT
+NODE_CONST = PYG_NODE_CONST
+
+
+cdef object status_error(pyg_status status):
+    name = pyg_status_name(status).decode()
+    message = pyg_last_message().decode("utf-8", "replace")
+    return STATUS.get(name, InternalError)(message)
+
+
+cdef int check(pyg_status status) except -1 nogil:
+    if status == PYG_OK:
+        return 0
+    with gil:
+        raise status_error(status)
+
+
+# ---- tables ----------------------------------------------------------------------------------
+
+
+def dtype_table():
+    """One tuple (name, gguf_id, block, bytes, flags, numpy name) a dtype, in the C table's order."""
+    rows = []
+    for i in range(PYG_N_DTYPES):
+        row = pyg_dtype_get(i)
+        rows.append((row.name.decode(), row.gguf_id, row.block, row.bytes, row.flags,
+                     row.numpy.decode()))
+    return tuple(rows)
+
+
+KINDS = {
+    PYG_KIND_I64: "i64",
+    PYG_KIND_F32: "f32",
+    PYG_KIND_BOOL: "bool",
+    PYG_KIND_ENUM: "enum",
+    PYG_KIND_DTYPE: "dtype",
+    PYG_KIND_PER_AXIS: "per_axis",
+    PYG_KIND_AXES: "axes",
+}
+
+
+cdef object param_dict(const pyg_param *p):
+    return {
+        "name": p.name.decode(),
+        "kind": KINDS[p.kind],
+        "default": None if isnan(p.default) else p.default,
+        "low": p.low,
+        "high": p.high,
+        "choices": tuple(p.choices.decode().split("|")) if p.choices[0] else (),
+    }
+
+
+def op_table():
+    """One dict a row of csrc/ops/op_table.inc: name, operands, view, write, params."""
+    rows = []
+    for i in range(PYG_N_OPS):
+        row = pyg_op_get(i)
+        rows.append({
+            "name": row.name.decode(),
+            "operands": tuple(row.operands.decode().split()),
+            "view": bool(row.flags & PYG_OP_VIEW),
+            "write": bool(row.flags & PYG_OP_WRITE),
+            "params": tuple(param_dict(&row.params[k]) for k in range(row.n_params)
+                            if row.params[k].name != b"unused"),
+        })
+    return tuple(rows)
+
+
+def isa():
+    """Name of the instruction set whose kernels are in use."""
+    return pyg_isa().decode()
+
+
+def isas():
+    """Names of the instruction sets that this machine supports, best last."""
+    names = []
+    while pyg_isa_at(len(names)) != NULL:
+        names.append(pyg_isa_at(len(names)).decode())
+    return tuple(names)
+
+
+def kernel_slots():
+    """Names of the kernel slots, in the table's order."""
+    names = []
+    while pyg_kernel_slot_at(len(names)) != NULL:
+        names.append(pyg_kernel_slot_at(len(names)).decode())
+    return tuple(names)
+
+
+def kernel_address(str isa, str slot):
+    """Address of one kernel, for tests and benchmarks that call it through ctypes."""
+    cdef void *p = pyg_kernel_address(isa.encode(), slot.encode())
+    if p == NULL:
+        raise ParameterError(f"no kernel {slot!r} in the instruction set {isa!r}")
+    return <size_t>p
+
+
+def counters():
+    """How many C allocations, graph nodes and programs this process has made so far."""
+    return {
+        "allocations": pyg_alloc_count(),
+        "nodes": pyg_node_count(),
+        "programs": pyg_program_count(),
+    }
+
+
+def alloc_fail_in(int64_t n):
+    """Makes the n-th C allocation from now fail; 0 switches that off. For tests."""
+    pyg_alloc_fail_in(n)
+
+
+def memory_room():
+    """Bytes that can still be allocated, by the machine and the cgroup."""
+    return pyg_memory_room()
+
+
+def default_threads():
+    """Threads that a program uses when none are asked for."""
+    return pyg_pool_default_threads()
+
+
+def pool_workers():
+    """Worker threads that the pool has running in this process."""
+    return pyg_pool_workers()
+
+
+# ---- conversion of plain buffers ---------------------------------------------------------------
+
+
+cdef int64_t convert_length(Py_buffer *src, Py_buffer *dst, pyg_dtype dtype, bint decode) except -1:
+    row = pyg_dtype_get(dtype)
+    if row == NULL:
+        raise ParameterError(f"there is no dtype number {dtype}")
+    cdef Py_buffer *f32 = dst if decode else src
+    cdef Py_buffer *other = src if decode else dst
+    cdef int64_t n = f32.len // 4
+    if n % row.block != 0 or f32.len % 4 != 0 or other.len != n // row.block * row.bytes:
+        raise ShapeError(f"{row.name.decode()}: {f32.len} bytes of f32 do not match {other.len}")
+    return n
+
+
+def to_f32(int dtype, src, dst):
+    """Decodes the buffer src, dense elements of dtype, into the F32 buffer dst."""
+    cdef Py_buffer s, d
+    cdef pyg_to_f32_fn fn
+    PyObject_GetBuffer(src, &s, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(dst, &d, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        try:
+            n = convert_length(&s, &d, dtype, True)
+            fn = pyg_to_f32(dtype)
+            if fn == NULL:
+                raise ParameterError(f"{pyg_dtype_get(dtype).name.decode()} has no decoder")
+            fn(s.buf, <float *>d.buf, n)
+        finally:
+            PyBuffer_Release(&d)
+    finally:
+        PyBuffer_Release(&s)
+
+
+def from_f32(int dtype, src, dst):
+    """Encodes the F32 buffer src into dst, dense elements of dtype."""
+    cdef Py_buffer s, d
+    cdef pyg_from_f32_fn fn
+    PyObject_GetBuffer(src, &s, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(dst, &d, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        try:
+            n = convert_length(&s, &d, dtype, False)
+            fn = pyg_from_f32(dtype)
+            if fn == NULL:
+                raise ParameterError(f"{pyg_dtype_get(dtype).name.decode()} has no encoder")
+            fn(<const float *>s.buf, d.buf, n)
+        finally:
+            PyBuffer_Release(&d)
+    finally:
+        PyBuffer_Release(&s)
+
+
+# ---- graphs ------------------------------------------------------------------------------------
+
+
+cdef int read_shape(shape, int64_t *ne) except -1:
+    """Turns a numpy shape into ne order; returns ndim."""
+    cdef int ndim = len(shape)
+    if ndim > PYG_MAX_DIMS:
+        raise ShapeError(f"shape {tuple(shape)}: at most {PYG_MAX_DIMS} axes, got {ndim}")
+    for i in range(ndim):
+        try:
+            ne[i] = shape[ndim - 1 - i]
+        except OverflowError:
+            raise ShapeError(f"shape {tuple(shape)}: an axis passes 64 bits") from None
+    return ndim
+
+
+cdef object tensor_shape(const pyg_tensor *t):
+    return tuple([t.ne[i] for i in range(t.ndim - 1, -1, -1)])
+
+
+cdef int64_t as_i64(value, str op, bytes name) except? -1:
+    try:
+        return value
+    except (OverflowError, TypeError) as e:
+        raise ParameterError(f"{op}: {name.decode()}: {e}") from None
+
+
+cdef int pack_axes(const pyg_op_row *row, const pyg_param *p, value, char *field) except -1:
+    """A per-axis list in numpy order becomes int64[4] in ne order; a permutation's values turn too."""
+    cdef int64_t axes[4]
+    cdef int n = len(value)
+    op = row.name.decode()
+    if n > PYG_MAX_DIMS:
+        raise ShapeError(f"{op}: {p.name.decode()}: at most {PYG_MAX_DIMS} axes, got {n}")
+    for i in range(PYG_MAX_DIMS):
+        if p.kind == PYG_KIND_AXES:
+            axes[i] = n - 1 - as_i64(value[n - 1 - i], op, p.name) if i < n else i
+        else:
+            axes[i] = as_i64(value[n - 1 - i], op, p.name) if i < n else <int64_t>p.default
+    memcpy(field, axes, sizeof(axes))
+    return 0
+
+
+cdef int pack_param(const pyg_op_row *row, const pyg_param *p, value, char *field) except -1:
+    cdef float f
+    cdef int64_t n
+    op = row.name.decode()
+    if p.kind == PYG_KIND_PER_AXIS or p.kind == PYG_KIND_AXES:
+        return pack_axes(row, p, value, field)
+    if p.kind == PYG_KIND_F32:
+        try:
+            f = value
+        except (TypeError, ValueError, OverflowError) as e:
+            raise ParameterError(f"{op}: {p.name.decode()}: {e}") from None
+        memcpy(field, &f, sizeof(f))
+        return 0
+    if p.kind == PYG_KIND_ENUM:
+        choices = p.choices.decode().split("|")
+        if value not in choices:
+            raise ParameterError(
+                f"{op}: {p.name.decode()} must be one of {', '.join(choices)}, got {value!r}")
+        n = choices.index(value)
+    else:
+        n = as_i64(value, op, p.name)
+    memcpy(field, &n, sizeof(n))
+    return 0
+
+
+cdef int pack_params(const pyg_op_row *row, dict params, char *out) except -1:
+    memset(out, 0, PYG_MAX_PARAM_BYTES)
+    cdef int used = 0
+    cdef double default
+    for i in range(row.n_params):
+        p = &row.params[i]
+        name = p.name.decode()
+        if name in params:
+            pack_param(row, p, params[name], out + p.offset)
+            used += 1
+        elif p.kind == PYG_KIND_PER_AXIS:
+            pack_axes(row, p, (), out + p.offset)
+        elif isnan(p.default):
+            raise ParameterError(f"{row.name.decode()}: the parameter {name} is missing")
+        elif p.kind == PYG_KIND_ENUM:
+            pack_param(row, p, p.choices.decode().split("|")[<int>p.default], out + p.offset)
+        else:
+            pack_param(row, p, p.default if p.kind == PYG_KIND_F32 else <int64_t>p.default,
+                       out + p.offset)
+    if used != len(params):
+        known = {row.params[i].name.decode() for i in range(row.n_params)}
+        extra = ", ".join(sorted(set(params) - known))
+        raise ParameterError(f"{row.name.decode()}: unknown parameter {extra}")
+    return 0
+
+
+@cython.final
+cdef class Graph:
+    """A pyg_graph and the owners of the memory that its constants point to."""
+
+    cdef pyg_graph *ptr
+    cdef list owners  # (node id, buffer owner)
+    cdef object lock  # nodes may be added from several threads
+
+    def __cinit__(self):
+        self.ptr = NULL
+        self.owners = []
+        self.lock = threading.RLock()
+        check(pyg_graph_new(&self.ptr))
+
+    def __dealloc__(self):
+        pyg_graph_free(self.ptr)
+
+    def __len__(self):
+        return pyg_graph_n_nodes(self.ptr)
+
+    def input(self, str name, int dtype, shape):
+        """Adds an input slot; returns its id."""
+        cdef int64_t ne[4]
+        cdef int32_t node
+        cdef int ndim = read_shape(shape, ne)
+        raw = name.encode()
+        if b"\0" in raw:
+            raise ParameterError("input: a name has no NUL")
+        with self.lock:
+            check(pyg_graph_input(self.ptr, raw, dtype, ndim, ne, &node))
+        return node
+
+    def const(self, buffer, int dtype, shape, str name, bint writable):
+        """Captures the dense buffer as a constant of that dtype and shape; keeps it alive."""
+        cdef int64_t ne[4]
+        cdef int32_t node
+        cdef pyg_tensor t
+        cdef Py_buffer view
+        if pyg_dtype_get(dtype) == NULL:
+            raise ParameterError(f"const: there is no dtype number {dtype}")
+        cdef int ndim = read_shape(shape, ne)
+        check(pyg_tensor_init(&t, dtype, ndim, ne))
+        PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE if writable else PyBUF_SIMPLE)
+        try:
+            if <size_t>view.len != pyg_extent_bytes(&t):
+                raise ShapeError(f"const '{name}': {view.len} bytes given, "
+                                 f"{pyg_extent_bytes(&t)} needed for {tuple(shape)}")
+            t.data = <char *>view.buf
+            with self.lock:
+                check(pyg_graph_const(self.ptr, &t, name.encode(), writable, &node))
+                self.owners.append((node, buffer))
+        finally:
+            PyBuffer_Release(&view)
+        return node
+
+    def op(self, int op, srcs, dict params):
+        """Applies op number `op` to the nodes srcs (-1: absent); returns the new node's id."""
+        cdef int32_t src[PYG_MAX_SRC]
+        cdef char packed[PYG_MAX_PARAM_BYTES]
+        cdef int32_t node
+        cdef int n_src = len(srcs)
+        row = pyg_op_get(op)
+        if row == NULL:
+            raise ParameterError(f"there is no op number {op}")
+        if n_src > PYG_MAX_SRC:
+            raise ParameterError(f"{row.name.decode()}: {n_src} operands given")
+        for i in range(n_src):
+            src[i] = srcs[i]
+        pack_params(row, params, packed)
+        with self.lock:
+            check(pyg_graph_op(self.ptr, op, src, n_src, packed, &node))
+        return node
+
+    def set_name(self, int32_t node, str name):
+        """Names a node in messages."""
+        with self.lock:
+            check(pyg_graph_set_name(self.ptr, node, name.encode()))
+
+    def node(self, int32_t node):
+        """(op number, name, shape, dtype number, operand ids, root id, writable) of a node."""
+        cdef pyg_node_info info
+        with self.lock:
+            check(pyg_graph_node(self.ptr, node, &info))
+            srcs = [info.src[i] for i in range(PYG_MAX_SRC)]
+            while srcs and srcs[-1] == -1:
+                srcs.pop()
+            return (info.op, info.name.decode("utf-8", "replace"), tensor_shape(info.tensor),
+                    <int>info.tensor.dtype, tuple(srcs), info.root, bool(info.writable))
+
+
+# ---- programs ----------------------------------------------------------------------------------
+
+
+@cython.final
+cdef class Arena:
+    """Memory that several programs use in turn."""
+
+    cdef pyg_arena *ptr
+
+    def __cinit__(self):
+        self.ptr = NULL
+        check(pyg_arena_new(&self.ptr))
+
+    def __dealloc__(self):
+        pyg_arena_free(self.ptr)
+
+    @property
+    def nbytes(self):
+        """Bytes that the arena holds now."""
+        return pyg_arena_bytes(self.ptr)
+
+
+cdef int poll_signals(void *ctx) noexcept nogil:
+    with gil:
+        program = <Program>ctx
+        try:
+            PyErr_CheckSignals()
+        except BaseException as e:
+            program.interrupt = e
+            return 1
+        return 0
+
+
+@cython.final
+cdef class Program:
+    """A pyg_program, and the owners of the constants it reads."""
+
+    cdef pyg_program *ptr
+    cdef readonly tuple inputs     # ids, in the order that run() wants them
+    cdef tuple owners
+    cdef object interrupt          # exception that a signal handler raised during the run
+    cdef object lock
+    cdef Py_buffer *buffers        # one an input, then one an output
+    cdef const void **in_data
+    cdef void **out_data
+    cdef Py_ssize_t n_in, n_out
+    cdef list sizes                # bytes of each input, then of each output
+
+    def __cinit__(self, Graph graph not None, outputs, int threads, Arena arena, int flags=0):
+        cdef int32_t *ids = NULL
+        self.ptr = NULL
+        self.lock = threading.Lock()
+        self.n_out = len(outputs)
+        ids = <int32_t *>PyMem_Calloc(max(self.n_out, 1), sizeof(int32_t))
+        if ids == NULL:
+            raise MemoryError
+        try:
+            for i in range(self.n_out):
+                ids[i] = outputs[i]
+            with graph.lock:
+                check(pyg_program_new(graph.ptr, ids, <int>self.n_out, threads,
+                                      arena.ptr if arena is not None else NULL, flags, &self.ptr))
+                self.owners = tuple(graph.owners)
+        finally:
+            PyMem_Free(ids)
+        self.n_in = pyg_program_n_inputs(self.ptr)
+        self.inputs = tuple([pyg_program_input(self.ptr, <int>i) for i in range(self.n_in)])
+        self.sizes = [self.node_bytes(graph, n) for n in (*self.inputs, *outputs)]
+        self.buffers = <Py_buffer *>PyMem_Calloc(self.n_in + self.n_out, sizeof(Py_buffer))
+        self.in_data = <const void **>PyMem_Calloc(max(self.n_in, 1), sizeof(void *))
+        self.out_data = <void **>PyMem_Calloc(max(self.n_out, 1), sizeof(void *))
+        if self.buffers == NULL or self.in_data == NULL or self.out_data == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        pyg_program_free(self.ptr)
+        PyMem_Free(self.buffers)
+        PyMem_Free(self.in_data)
+        PyMem_Free(self.out_data)
+
+    cdef object node_bytes(self, Graph graph, int32_t node):
+        cdef pyg_node_info info
+        cdef pyg_tensor dense
+        check(pyg_graph_node(graph.ptr, node, &info))
+        check(pyg_tensor_init(&dense, info.tensor.dtype, info.tensor.ndim, info.tensor.ne))
+        return pyg_extent_bytes(&dense)
+
+    @property
+    def threads(self):
+        """Threads that a run uses."""
+        return pyg_program_n_threads(self.ptr)
+
+    @property
+    def n_nodes(self):
+        """Nodes that were kept."""
+        return pyg_program_n_nodes(self.ptr)
+
+    @property
+    def arena_bytes(self):
+        """Bytes of arena that a run uses."""
+        return pyg_program_arena_bytes(self.ptr)
+
+    def run(self, inputs, outputs):
+        """Runs once: dense buffers in, dense writable buffers out, without the GIL."""
+        cdef pyg_status status
+        if not self.lock.acquire(blocking=False):
+            raise GraphError("the program is running already")
+        held = 0
+        try:
+            if len(inputs) != self.n_in or len(outputs) != self.n_out:
+                raise ParameterError(f"{self.n_in} inputs and {self.n_out} outputs expected, "
+                                     f"got {len(inputs)} and {len(outputs)}")
+            self.interrupt = None
+            for i in range(self.n_in + self.n_out):
+                out = i >= self.n_in
+                PyObject_GetBuffer(outputs[i - self.n_in] if out else inputs[i], &self.buffers[i],
+                                   PyBUF_WRITABLE if out else PyBUF_SIMPLE)
+                held += 1
+                if self.buffers[i].len != self.sizes[i]:
+                    raise ShapeError(f"{'output' if out else 'input'} {i - out * self.n_in}: "
+                                     f"{self.buffers[i].len} bytes, {self.sizes[i]} expected")
+                if out:
+                    self.out_data[i - self.n_in] = self.buffers[i].buf
+                else:
+                    self.in_data[i] = self.buffers[i].buf
+            with nogil:
+                status = pyg_program_run(self.ptr, self.in_data, self.out_data, poll_signals,
+                                         <void *>self)
+            if status == PYG_STATUS_cancelled and self.interrupt is not None:
+                raise self.interrupt
+            check(status)
+        finally:
+            for i in range(held):
+                PyBuffer_Release(&self.buffers[i])
+            self.interrupt = None
+            self.lock.release()
+
+
+# ---- start-up ----------------------------------------------------------------------------------
+
+
+def _start():
+    pyg_ops_init()
+    name = os.environ.get("PYGGML_ISA", "")
+    try:
+        check(pyg_isa_init(name.encode("utf-8", "surrogateescape")))
+    except PyggmlError as e:
+        raise ImportError(f"PYGGML_ISA={name}: {e}") from e
+
+
+_start()

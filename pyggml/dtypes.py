@@ -1,0 +1,109 @@
+"""The dtypes of pyggml, made at import from the C table (csrc/core/dtype_table.inc)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from pyggml import _core
+from pyggml.errors import DTypeError
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    DTypeLike: TypeAlias = "DType | str | np.dtype[Any] | type"
+
+_FLOAT, _INDEX, _BLOCK, _SCALED = 1, 2, 4, 8  # PYG_DT_* of csrc/core/dtype.h
+
+
+class DType:
+    """One dtype: a row of the C table.
+
+    Attributes:
+        name: "f32", "f8_e4m3", "q8_0" ...
+        id: row number in the C table.
+        gguf_id: tensor type id in GGUF files.
+        block: elements a block (1 for scalar dtypes).
+        itemsize: bytes a block (of one element for scalar dtypes).
+        is_float: converts to and from F32.
+        is_index: an integer dtype that can index rows.
+        is_block: elements share a block and have no address of their own.
+        is_scaled: takes a static scale kept beside the tensor (F8_E4M3).
+        numpy: the numpy dtype, None for block formats.
+    """
+
+    __slots__ = (
+        "block",
+        "gguf_id",
+        "id",
+        "is_block",
+        "is_float",
+        "is_index",
+        "is_scaled",
+        "itemsize",
+        "name",
+        "numpy",
+    )
+
+    def __init__(self, number: int, row: tuple[str, int, int, int, int, str]) -> None:
+        self.id = number
+        self.name, self.gguf_id, self.block, self.itemsize, flags, numpy_name = row
+        self.is_float = bool(flags & _FLOAT)
+        self.is_index = bool(flags & _INDEX)
+        self.is_block = bool(flags & _BLOCK)
+        self.is_scaled = bool(flags & _SCALED)
+        self.numpy: np.dtype[Any] | None = None
+        if numpy_name:
+            self.numpy = np.dtype(getattr(ml_dtypes, numpy_name, numpy_name))
+
+    def __repr__(self) -> str:
+        return f"pyggml.{self.name}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (dtype, (self.name,))
+
+    def row_bytes(self, n: int) -> int:
+        """Bytes of n elements.
+
+        Raises:
+            DTypeError: n is not a multiple of the block.
+        """
+        if n % self.block:
+            raise DTypeError(f"{self.name}: {n} elements are not whole blocks of {self.block}")
+        return n // self.block * self.itemsize
+
+
+DTYPES: Final = tuple(DType(i, row) for i, row in enumerate(_core.dtype_table()))
+BY_NAME: Final = {d.name: d for d in DTYPES}
+_BY_NUMPY: Final = {d.numpy: d for d in DTYPES if d.numpy is not None}
+
+f32: Final = BY_NAME["f32"]
+f16: Final = BY_NAME["f16"]
+bf16: Final = BY_NAME["bf16"]
+f8_e4m3: Final = BY_NAME["f8_e4m3"]
+i32: Final = BY_NAME["i32"]
+i64: Final = BY_NAME["i64"]
+q8_0: Final = BY_NAME["q8_0"]
+q4_0: Final = BY_NAME["q4_0"]
+q4_1: Final = BY_NAME["q4_1"]
+
+
+def dtype(value: DTypeLike) -> DType:
+    """The DType that a name ("f8_e4m3"), a numpy dtype or a DType stands for.
+
+    Raises:
+        DTypeError: pyggml has no such dtype; the message lists the names.
+    """
+    if isinstance(value, DType):
+        return value
+    if isinstance(value, str) and value.lower() in BY_NAME:
+        return BY_NAME[value.lower()]
+    try:
+        found = _BY_NUMPY.get(np.dtype(value).newbyteorder("="))
+    except TypeError:
+        found = None
+    if found is None:
+        raise DTypeError(f"{value!r} is not a dtype of pyggml; there are {', '.join(BY_NAME)}")
+    return found

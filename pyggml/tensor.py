@@ -1,0 +1,262 @@
+"""Tensor: an array in memory that graphs read and write in place."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyggml import _core
+from pyggml.dtypes import DType, bf16, f8_e4m3, f32
+from pyggml.dtypes import dtype as as_dtype
+from pyggml.errors import DTypeError, OutOfMemoryError, ParameterError, ShapeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyggml.dtypes import DTypeLike
+
+_CHECK_ROOM_FROM = 1 << 26  # bytes below which asking the system costs more than it tells
+
+
+class Tensor:
+    """A dense array with a pyggml dtype: weights, caches, constants.
+
+    Made by `pyggml.tensor`, `pyggml.zeros` and `Tensor.from_raw`. Its memory belongs to the numpy
+    array (or mapped file) it was made from and is kept alive by it. Used as an operand of a graph
+    function it becomes a constant of that graph, captured without a copy, so what is written into it
+    later is seen by the next run.
+    """
+
+    __slots__ = ("__weakref__", "_bytes", "_dtype", "_name", "_shape")
+
+    def __init__(
+        self, data: np.ndarray[Any, Any], dtype: DType, shape: tuple[int, ...], name: str | None
+    ) -> None:
+        self._bytes = data  # 1-D uint8, the dense bytes of the tensor
+        self._dtype = dtype
+        self._shape = shape
+        self._name = name
+
+    @classmethod
+    def from_raw(
+        cls, data: Any, shape: Sequence[int], dtype: DTypeLike, name: str | None = None
+    ) -> Tensor:
+        """A tensor over the raw bytes of any dtype, block formats included, without a copy.
+
+        Args:
+            data: bytes-like object or array holding exactly the tensor's bytes, dense.
+            shape: numpy order.
+            dtype: any pyggml dtype.
+            name: shown in messages.
+
+        Raises:
+            ShapeError: the byte count does not match, or the last axis is not whole blocks.
+        """
+        kind = as_dtype(dtype)
+        dims = _shape_tuple(shape)
+        if isinstance(data, np.ndarray):
+            if not data.flags.c_contiguous:
+                raise ShapeError("from_raw: the array is not contiguous")
+            raw = data.reshape(-1).view(np.uint8)
+        else:
+            raw = np.frombuffer(data, np.uint8)
+        expected = _byte_size(dims, kind)
+        if raw.size != expected:
+            raise ShapeError(f"{dims} {kind.name} takes {expected} bytes, got {raw.size}")
+        return cls(raw, kind, dims, name)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Axis lengths, numpy order."""
+        return self._shape
+
+    @property
+    def dtype(self) -> DType:
+        """The pyggml dtype."""
+        return self._dtype
+
+    @property
+    def name(self) -> str | None:
+        """The name shown in messages."""
+        return self._name
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self._shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data."""
+        return int(self._bytes.size)
+
+    @property
+    def writable(self) -> bool:
+        """False for read-only arrays and mapped files."""
+        return bool(self._bytes.flags.writeable)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A numpy view of the same memory, which it keeps alive.
+
+        Raises:
+            DTypeError: block formats have no elements of their own: `dequantize()` and `raw()` do.
+        """
+        if self._dtype.numpy is None:
+            raise DTypeError(
+                f"{self._dtype.name} packs {self._dtype.block} elements a block and has no numpy "
+                "dtype; use .dequantize() for values or .raw() for bytes"
+            )
+        return self._bytes.view(self._dtype.numpy).reshape(self._shape)
+
+    def raw(self) -> np.ndarray[Any, Any]:
+        """The bytes, a 1-D uint8 view of the same memory."""
+        return self._bytes[:]
+
+    def dequantize(self) -> np.ndarray[Any, Any]:
+        """The values as a new float32 array; integers as they are.
+
+        Source: csrc/formats/, the scalar definition of each format.
+        """
+        if not self._dtype.is_float:
+            return self.numpy().copy()
+        out = np.empty(self._shape, np.float32)
+        _core.to_f32(self._dtype.id, self._bytes, out.reshape(-1))
+        return out
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.array(self.numpy(), dtype=dtype, copy=copy)
+
+    def __len__(self) -> int:
+        if not self._shape:
+            raise TypeError("len() of a 0-d tensor")
+        return self._shape[0]
+
+    def __repr__(self) -> str:
+        name = f" {self._name!r}" if self._name else ""
+        access = "" if self.writable else ", read-only"
+        return f"<Tensor{name} {self._shape} {self._dtype.name}, {self.nbytes:,} bytes{access}>"
+
+
+def _shape_tuple(shape: Sequence[int]) -> tuple[int, ...]:
+    dims = tuple(int(n) for n in shape)
+    if len(dims) > _core.MAX_DIMS:
+        raise ShapeError(f"shape {dims}: at most {_core.MAX_DIMS} axes")
+    if any(n < 0 for n in dims):
+        raise ShapeError(f"shape {dims}: negative axis")
+    return dims
+
+
+def _byte_size(shape: tuple[int, ...], kind: DType) -> int:
+    last = shape[-1] if shape else 1
+    if last % kind.block:
+        raise ShapeError(
+            f"shape {shape}: the last axis must be a multiple of {kind.name}'s block, {kind.block}"
+        )
+    return prod(shape) // kind.block * kind.itemsize
+
+
+def tensor(array: Any, name: str | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
+    """A tensor over a numpy array.
+
+    No copy is made when the array is contiguous, native-endian, aligned and already of the dtype; its
+    memory is then shared, and the array is kept alive. Otherwise a copy is made.
+
+    Dtypes: float32, float16, int32, int64, ml_dtypes.bfloat16 and ml_dtypes.float8_e4m3fn stay what they are.
+    Args:
+        array: numpy array, or anything numpy.asarray takes.
+        name: shown in messages.
+        dtype: converts to this dtype (any float dtype, block formats included); rounds to nearest
+            even, F8_E4M3 saturates at +-448. Without it nothing is ever rounded.
+
+    Raises:
+        DTypeError: the array's dtype is none of pyggml's (float64, int8, bool ...) and no `dtype` is
+            given, or a conversion between floats and integers.
+        ShapeError: more than 4 axes, or a last axis that is not whole blocks.
+    """
+    source = array if isinstance(array, np.ndarray) else np.asarray(array)
+    _shape_tuple(source.shape)
+    if dtype is None:
+        try:
+            kind = as_dtype(source.dtype)
+        except DTypeError:
+            raise DTypeError(
+                f"tensor: numpy dtype {source.dtype} has no pyggml dtype; convert it first, or pass "
+                "dtype= to have it rounded"
+            ) from None
+        return _wrap(source, kind, name)
+    kind = as_dtype(dtype)
+    if kind.is_index:
+        if source.dtype.kind not in "iub" or not np.can_cast(source.dtype, kind.numpy, "safe"):
+            raise DTypeError(f"tensor: {source.dtype} does not convert to {kind.name} exactly")
+        return _wrap(source.astype(kind.numpy, copy=False), kind, name)
+    return _encode(source, kind, name)
+
+
+def _wrap(source: np.ndarray[Any, Any], kind: DType, name: str | None) -> Tensor:
+    # numpy's asarray with these flags copies only when one of them is missing.
+    native = source.astype(source.dtype.newbyteorder("="), copy=False)
+    dense = np.require(native, requirements=["C", "A"])
+    raw = dense.reshape(-1).view(np.uint8)
+    return Tensor(raw, kind, tuple(source.shape), name)
+
+
+def _encode(source: np.ndarray[Any, Any], kind: DType, name: str | None) -> Tensor:
+    if source.dtype.kind not in "fiub" and source.dtype not in _ML_FLOATS:
+        raise DTypeError(f"tensor: {source.dtype} does not convert to {kind.name}")
+    if kind.numpy is not None and source.dtype == kind.numpy:
+        return _wrap(source, kind, name)
+    values = source.astype(np.float32) if kind is f32 else _round_to_odd(source)
+    values = np.ascontiguousarray(values).reshape(source.shape)
+    raw = np.empty(_byte_size(source.shape, kind), np.uint8)
+    _core.from_f32(kind.id, values.reshape(-1), raw)
+    return Tensor(raw, kind, tuple(source.shape), name)
+
+
+_ML_FLOATS = (bf16.numpy, f8_e4m3.numpy)
+
+
+def _round_to_odd(source: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Values as float32 such that a later rounding to a narrower float is as if done once.
+
+    Wider sources (float64, integers) are truncated and the last bit is set when anything was lost.
+    """
+    if source.dtype in _ML_FLOATS or source.dtype.kind == "f" and source.dtype.itemsize <= 4:
+        return source.astype(np.float32)
+    wide = source.astype(np.float64)
+    with np.errstate(over="ignore", under="ignore"):
+        near = wide.astype(np.float32)
+    exact = near.astype(np.float64) == wide
+    finite = np.isfinite(wide)
+    too_far = np.abs(near.astype(np.float64)) > np.abs(wide)
+    down = np.where(too_far, np.nextafter(near, np.float32(0)), near)
+    odd = (down.view(np.uint32) | np.uint32(1)).view(np.float32)
+    return np.where(exact | ~finite, near, odd)
+
+
+def zeros(shape: Sequence[int], dtype: DTypeLike = f32, name: str | None = None) -> Tensor:
+    """A writable tensor of zeros (of zero bytes for block formats, which decode to zeros too).
+
+    Raises:
+        OutOfMemoryError: more than the machine or the cgroup has left.
+        ShapeError: a bad shape, or a last axis that is not whole blocks.
+    """
+    kind = as_dtype(dtype)
+    dims = _shape_tuple(shape)
+    size = _byte_size(dims, kind)
+    if size >= _CHECK_ROOM_FROM and size > _core.memory_room():
+        raise OutOfMemoryError(
+            f"zeros: {dims} {kind.name} takes {size} bytes, {_core.memory_room()} are available"
+        )
+    if size >= 1 << 62:
+        raise ParameterError(f"zeros: {dims} {kind.name} passes 2^62 bytes")
+    # One spare cache line so that the data can start on a 64-byte border.
+    base = np.zeros(size + 64, np.uint8)
+    skip = -base.ctypes.data % 64
+    return Tensor(base[skip : skip + size], kind, dims, name)
