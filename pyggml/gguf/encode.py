@@ -11,7 +11,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pyggml.errors import GGUFError
 from pyggml.gguf.constants import TensorType
 from pyggml.gguf.reader import NUMPY_DTYPES
 
@@ -30,15 +29,15 @@ def type_of(array: npt.NDArray[Any]) -> str | None:
     return _TYPE_OF_DTYPE.get(array.dtype.newbyteorder("<"))
 
 
-def check_encodable(array: npt.NDArray[Any], tensor_type: TensorType, what: str) -> None:
-    """Raise GGUFError unless `encode` can turn the array into the type."""
+def check_encodable(array: npt.NDArray[Any], tensor_type: TensorType) -> None:
+    """Raise ValueError unless `encode` can turn the array into the type."""
     have, want = type_of(array), tensor_type.name
     if have == want or (have == "f64" and want == "f32"):
         return
     if (have == "f32" or have in _EXACT_IN_F32) and want in _ENCODED:
         return
     hint = "; convert it to float32 first" if array.dtype.kind == "f" else ""
-    raise GGUFError(f"{what}: cannot write a {array.dtype} array as {want}{hint}")
+    raise ValueError(f"cannot write a {array.dtype} array as {want}{hint}")
 
 
 def encode(array: npt.NDArray[Any], tensor_type: TensorType) -> Bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import TracebackType
 from typing import Any, Final
 
@@ -289,9 +290,7 @@ def _parse_info(cursor: Cursor, name: str, what: str) -> _Row:
         source.fail(f"{what}: every dimension must be positive, found {ne} (fastest first)")
     type_id = cursor.u32(f"{what}: type")
     if type_id not in c.TENSOR_TYPES:
-        source.fail(
-            f"{what}: type must be one of the format's, found {c.describe_type_id(type_id)}"
-        )
+        source.fail(f"{what}: has no type of the format, found {c.describe_type_id(type_id)}")
     return _Row(name, c.TENSOR_TYPES[type_id], ne, cursor.u64(f"{what}: offset"))
 
 
@@ -335,7 +334,7 @@ def _check_layout(file: GGUFFile, source: Source, strict: bool) -> None:
             source.fail(f"{what} leaves a gap or is out of order, expected {dense} (strict)")
         dense += c.pad(info.n_bytes, file.alignment)
     ordered = sorted(file.tensors.values(), key=lambda info: info.offset)
-    for info, after in zip(ordered, ordered[1:], strict=False):
+    for info, after in pairwise(ordered):
         if info.offset + info.n_bytes > after.offset:
             source.fail(
                 f"tensor {quote(after.name)}: offset {after.offset} overlaps tensor"
@@ -369,7 +368,7 @@ def _check_fp8(file: GGUFFile, source: Source) -> None:
 
 
 def _fills(n_bytes: int, room: int, alignment: int, last: bool) -> bool:
-    """Whether n_bytes and their padding are exactly the room; the file may end before the padding."""
+    """Whether n_bytes with padding are exactly the room; a file may end before the padding."""
     padded = c.pad(n_bytes, alignment)
     return n_bytes <= room <= padded if last else room == padded
 

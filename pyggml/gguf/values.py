@@ -1,4 +1,4 @@
-"""Metadata values to bytes: exact types, nothing rounded or wrapped in silence.
+"""Metadata values to bytes: exact types, integers never wrapped, floats never overflowing.
 
 Used by the writer. Errors here are plain ValueError texts; the writer adds file and key.
 """
@@ -56,10 +56,11 @@ def _encode_scalar(value: Any, kind: ValueType) -> bytes:
     if is_bool != (kind is ValueType.BOOL):
         raise ValueError(f"must be of type {kind.label}, got {value!r:.80}")
     try:
-        number = (
-            float(value) if kind in _FLOATS else operator.index(bool(value) if is_bool else value)
-        )
-        return struct.pack(c.VALUE_FORMATS[kind], number)
+        if kind in _FLOATS:
+            if not isinstance(value, (int, float, np.integer, np.floating)):
+                raise TypeError  # float() would also take text
+            return struct.pack(c.VALUE_FORMATS[kind], float(value))
+        return struct.pack(c.VALUE_FORMATS[kind], operator.index(bool(value) if is_bool else value))
     except (TypeError, ValueError, OverflowError, struct.error) as error:
         raise ValueError(f"does not fit {kind.label}: {value!r:.80}") from error
 

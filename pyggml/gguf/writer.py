@@ -133,9 +133,9 @@ class GGUFWriter:
             raise self._error(f"{what}: no tensor type has dtype {values.dtype}")
         tensor_type = self._type(chosen, what)
         try:
-            check_encodable(values, tensor_type, what)
-        except GGUFError as error:
-            raise self._error(str(error)) from None
+            check_encodable(values, tensor_type)
+        except ValueError as error:
+            raise self._error(f"{what}: {error}") from error
         self._put_tensor(name, tensor_type, values.shape, lambda: encode(values, tensor_type))
 
     def add_raw_tensor(
@@ -168,14 +168,16 @@ class GGUFWriter:
     def copy_metadata(self, file: GGUFFile, skip: Collection[str] = ()) -> None:
         """Add all metadata of a file, byte for byte, except the keys in `skip`.
 
-        The file's alignment is taken over unless one was chosen; its FP8 marker is left out, since
-        the writer writes its own.
+        The file's alignment is taken over unless one was chosen; its FP8 marker is written if an
+        f8_e4m3 tensor is.
 
         Raises:
             GGUFError: a key is there already.
         """
         for key in file.metadata:
-            if key not in skip and key not in _OWN_KEYS:
+            if key in _OWN_KEYS and key not in skip:
+                self._keys.setdefault(key, b"")  # keeps its place; _all_keys gives the value
+            elif key not in skip:
                 self._put_key(key, file.metadata.encoded(key))
         if self._alignment is None and c.KEY_ALIGNMENT not in skip:
             self._alignment = file.alignment
@@ -231,6 +233,12 @@ class GGUFWriter:
         if self._written:
             raise self._error("was written already")
 
+    def _utf8_bytes(self, text: str, what: str) -> int:
+        try:
+            return len(text.encode("utf-8"))
+        except UnicodeEncodeError as error:
+            raise self._error(f"{what} {quote(text)} cannot be written as UTF-8") from error
+
     def _type(self, name: str, what: str) -> TensorType:
         if name not in c.BY_NAME:
             raise self._error(f"{what}: tensor type {name!r} is not known")
@@ -238,7 +246,7 @@ class GGUFWriter:
 
     def _put_key(self, key: str, encoded: bytes) -> None:
         self._check_open()
-        n_bytes = len(encode_string(key)) - 8
+        n_bytes = self._utf8_bytes(key, "key")
         if not 1 <= n_bytes <= c.MAX_KEY_BYTES:
             raise self._error(
                 f"key {quote(key)}: must have 1 to {c.MAX_KEY_BYTES} bytes, got {n_bytes}"
@@ -252,7 +260,7 @@ class GGUFWriter:
     ) -> None:
         self._check_open()
         what = f"tensor {quote(name)}"
-        n_name = len(encode_string(name)) - 8
+        n_name = self._utf8_bytes(name, "tensor name")
         if not 1 <= n_name <= c.MAX_TENSOR_NAME_BYTES or "\0" in name:
             raise self._error(
                 f"{what}: names must have 1 to {c.MAX_TENSOR_NAME_BYTES} bytes and no NUL,"
@@ -283,8 +291,8 @@ class GGUFWriter:
     def _all_keys(self) -> dict[str, bytes]:
         """What was added, and the keys that follow from the tensors."""
         keys = dict(self._keys)
-        if self._alignment is not None and self._alignment != c.DEFAULT_ALIGNMENT:
-            keys[c.KEY_ALIGNMENT] = encode_value(self._alignment, ValueType.U32.label)
+        if self.alignment != c.DEFAULT_ALIGNMENT or c.KEY_ALIGNMENT in keys:
+            keys[c.KEY_ALIGNMENT] = encode_value(self.alignment, ValueType.U32.label)
         types = [tensor.type for tensor in self._tensors.values()]
         if any(type.block > 1 for type in types):
             version = encode_value(c.QUANTIZATION_VERSION, ValueType.U32.label)
@@ -292,6 +300,9 @@ class GGUFWriter:
         if any(type.id == c.FP8_TYPE_ID for type in types):
             keys[c.KEY_FP8_VERSION] = encode_value(c.FP8_VERSION, ValueType.U32.label)
             keys[c.KEY_FP8_LAYOUT] = encode_value(c.FP8_LAYOUT, ValueType.STRING.label)
+        else:
+            for key in _MARKER_KEYS:
+                keys.pop(key, None)
         return keys
 
     def _header(self) -> bytes:
@@ -320,7 +331,7 @@ class GGUFWriter:
                     f"tensor {quote(tensor.name)}: {data.size} bytes were made for"
                     f" {tensor.n_bytes}; was the array changed?"
                 )
-            file.write(memoryview(data))
+            file.write(data.data)
             file.write(bytes(-tensor.n_bytes % self.alignment))
 
 
