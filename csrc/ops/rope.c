@@ -1,0 +1,104 @@
+/* rope: rotates pairs of each head by an angle that grows with the token's position
+ * (Su et al. 2021, RoFormer; `neox` pairs the halves, Black et al. 2022).
+ *
+ * theta_i = pos * freq_scale * freq_base^(-2i/n_dims) / freq_factors[i], in double: at position
+ * 100000 an F32 angle is off by 0.004. Cosines and sines are made once a token for all heads. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+#include "ops/ops.h"
+#include "ops/rules.h"
+#include "ops/spans.h"
+
+pyg_status pyg_infer_rope(pyg_infer *in) {
+    const pyg_rope_params *p = in->params;
+    const pyg_tensor *x = &in->src[0]->t, *pos = &in->src[1]->t;
+    PYG_TRY(pyg_need_float(in, 0));
+    PYG_TRY(pyg_need_index(in, 1));
+    if (x->ndim < 3)
+        return pyg_op_fail(in, PYG_STATUS_shape, "x must be (..., T, H, D)");
+    if (pos->ndim != 1 || pos->ne[0] != x->ne[2])
+        return pyg_op_fail(in, PYG_STATUS_shape, "pos must be (%lld,), a position for each token",
+                           (long long)x->ne[2]);
+    if (p->n_dims % 2 != 0 || p->n_dims > x->ne[0])
+        return pyg_op_fail(in, PYG_STATUS_param, "n_dims = %lld must be even and at most %lld",
+                           (long long)p->n_dims, (long long)x->ne[0]);
+    if (in->src[2] != NULL) {
+        const pyg_tensor *f = &in->src[2]->t;
+        if (f->dtype != PYG_DTYPE_f32)
+            return pyg_op_fail(in, PYG_STATUS_dtype, "freq_factors must be f32");
+        if (f->ndim != 1 || f->ne[0] != p->n_dims / 2)
+            return pyg_op_fail(in, PYG_STATUS_shape, "freq_factors must be (%lld,)",
+                               (long long)(p->n_dims / 2));
+    }
+    pyg_dtype dtype;
+    PYG_TRY(pyg_result_dtype(in, p->dtype, 0, 0, &dtype));
+    return pyg_infer_result(in, dtype, x->ndim, x->ne);
+}
+
+/* Scratch: cosines, sines, then one head. */
+pyg_status pyg_plan_rope(const pyg_node_io *io, pyg_plan *plan) {
+    const pyg_rope_params *p = io->params;
+    const pyg_tensor *x = io->src[0];
+    int64_t work = INT64_MAX, floats;
+    if (__builtin_mul_overflow(x->ne[0], x->ne[1], &work) ||
+        __builtin_add_overflow(work, 16 * p->n_dims, &work))
+        work = INT64_MAX;
+    plan->n_tasks[0] = pyg_split(x->ne[2] * x->ne[3], work);
+    if (__builtin_add_overflow(x->ne[0], p->n_dims, &floats) ||
+        __builtin_mul_overflow((size_t)floats, sizeof(float), &plan->scratch_bytes))
+        return pyg_fail(PYG_STATUS_shape, "rope: a head of %lld elements is too long",
+                        (long long)x->ne[0]);
+    plan->const_bytes = (size_t)(p->n_dims / 2) * sizeof(double);
+    return PYG_OK;
+}
+
+void pyg_init_rope(const pyg_node_io *io, void *constants) {
+    const pyg_rope_params *p = io->params;
+    double *freq = constants; /* radians a position */
+    for (int64_t i = 0; i < p->n_dims / 2; i++)
+        freq[i] =
+            (double)p->freq_scale * pow((double)p->freq_base, -2.0 * (double)i / (double)p->n_dims);
+}
+
+static void make_angles(const pyg_task *task, int64_t token, float *cosines, float *sines) {
+    const pyg_rope_params *p = task->io.params;
+    const double *freq = task->constants;
+    const pyg_tensor *factors = task->io.src[2];
+    const double pos = (double)pyg_index_at(task->io.src[1], token);
+    for (int64_t i = 0; i < p->n_dims / 2; i++) {
+        double theta = pos * freq[i];
+        if (factors != NULL) {
+            float f;
+            memcpy(&f, factors->data + (size_t)i * factors->nb[0], sizeof f);
+            theta /= (double)f;
+        }
+        cosines[i] = (float)cos(theta);
+        sines[i] = (float)sin(theta);
+    }
+}
+
+void pyg_run_rope(const pyg_task *task) {
+    const pyg_rope_params *p = task->io.params;
+    const pyg_tensor *dst = task->io.dst, *x = task->io.src[0];
+    const int64_t pairs = p->n_dims / 2, n = x->ne[0];
+    float *cosines = (float *)(void *)task->scratch, *sines = cosines + pairs;
+    float *buf = sines + pairs;
+    void (*rotate)(int64_t, const float *, const float *, const float *, float *) =
+        p->mode == PYG_ROPE_NEOX ? pyg_k->rope_neox : pyg_k->rope_norm;
+    int64_t t, last;
+    pyg_task_range(task, x->ne[1] > 0 ? x->ne[2] * x->ne[3] : 0, &t, &last);
+    for (; t < last; t++) {
+        int64_t i[3] = {0, t % x->ne[2], t / x->ne[2]};
+        make_angles(task, i[1], cosines, sines);
+        for (i[0] = 0; i[0] < x->ne[1]; i[0]++) {
+            const float *from = pyg_span_in(x, i, 0, n, buf);
+            float *y = pyg_span_out(dst, i, 0, buf);
+            rotate(pairs, from, cosines, sines, y);
+            if (y != from)
+                memcpy(y + p->n_dims, from + p->n_dims, (size_t)(n - p->n_dims) * sizeof(float));
+            pyg_span_out_end(dst, i, 0, n, y);
+        }
+    }
+}
