@@ -19,11 +19,14 @@
 #include <xmmintrin.h>
 #endif
 
-#if defined(__has_feature)
-#define SANITIZED (__has_feature(thread_sanitizer) || __has_feature(address_sanitizer))
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
-#else
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
 #define SANITIZED 0
 #endif
 

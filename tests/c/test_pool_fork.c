@@ -37,6 +37,9 @@ static int jobs_work(int n_threads) {
 
 static int child_body(void) {
     if (pyg_pool_workers() != 0) return 1;
+    /* New workers look at the epoch before anything runs: the parent's last step is not theirs. */
+    if (pyg_pool_reserve(3) != PYG_OK) return 4;
+    sleep_ms(2);
     if (!jobs_work(3)) return 2;
     if (pyg_pool_workers() != 2) return 3;
     return 0;
@@ -51,7 +54,7 @@ static int grandchild_body(void) {
         _exit(child_body());
     }
     int status = -1;
-    return waitpid(pid, &status, 0) == pid && status == 0 && jobs_work(2) ? 0 : 4;
+    return waitpid(pid, &status, 0) == pid && status == 0 && jobs_work(2) ? 0 : 5;
 }
 
 /* exit(), not _exit(): handlers run while the workers spin. */
