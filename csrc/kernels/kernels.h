@@ -56,6 +56,8 @@ typedef void (*pyg_mv_fn)(int64_t n, int64_t rows, const void *w, size_t w_strid
 
 /* The table in use. Points to the generic table until pyg_isa_init ran. */
 extern const pyg_kernel_table *pyg_k;
+/* Every slot in plain C. */
+extern const pyg_kernel_table pyg_kernels_generic;
 
 /* The kernels of a dtype in the table in use; NULL where the dtype's row says `none`. */
 pyg_to_f32_fn pyg_to_f32(pyg_dtype dtype);

@@ -1,0 +1,26 @@
+/* What the other bodies share. A body is included by each spine after its vector header. */
+#ifndef PYG_KERNELS_BODY_COMMON_H
+#define PYG_KERNELS_BODY_COMMON_H
+
+#define V_INLINE static inline __attribute__((always_inline))
+
+/* Loops over a constant number of rows must be unrolled, or their accumulators live in memory. */
+#if defined(__clang__)
+#define V_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define V_UNROLL _Pragma("GCC unroll 32")
+#endif
+
+typedef v_f32 (*v_load_fn)(const char *codes);
+typedef void (*v_store_fn)(char *codes, v_f32 a);
+typedef v_f32 (*v_block_fn)(const char *block, v_f32 *q);
+typedef void (*v_encode_fn)(const float *x, char *block);
+
+/* The last n < V_WIDTH codes, zeros after them; nothing past them is read. */
+V_INLINE v_f32 load_tail(v_load_fn load, const char *codes, int n_bytes) {
+    char window[V_WIDTH * 4] = {0};
+    for (int i = 0; i < n_bytes; i++) window[i] = codes[i];
+    return load(window);
+}
+
+#endif

@@ -1,0 +1,125 @@
+/* The vector layer, width 1: plain C. The bodies in kernels/body are written over these names.
+ *
+ * Every vector header defines the same names:
+ *   v_f32, V_WIDTH            the vector and its lanes; V_BLOCK vectors hold a block of 32
+ *   v_load_n, v_store_n       the first n < V_WIDTH lanes; v_load_n fills the rest with zeros
+ *   v_load_or                 the same, the rest filled from a vector
+ *   v_max, v_min (a, b)       b when either is NaN or both are equal, as the x86 instructions do
+ *   v_ldexp(x, t)             x * 2^k, t = k + V_ROUND: k sits in the low bits of t
+ *   v_load_f16 ...            V_WIDTH codes decoded; v_store_f16 ... rounded once and stored
+ *   v_block_q8_0 ...          a block's quants, and its scale (for q4_1: its values, and 1)
+ *   v_rotate                  V_PAIRS adjacent pairs rotated
+ *   v_transpose16             16 rows, V_WIDTH columns of them to rows of 16 floats
+ * Everything is static: nothing compiled for one instruction set can be linked into another's code.
+ */
+#ifndef PYG_KERNELS_SIMD_GENERIC_H
+#define PYG_KERNELS_SIMD_GENERIC_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "formats/bf16.h"
+#include "formats/blocks.h"
+#include "formats/f16.h"
+#include "formats/f8_e4m3.h"
+
+typedef float v_f32;
+typedef int v_mask;
+
+enum { V_WIDTH = 1, V_BLOCK = 32, V_PAIRS = 1 };
+
+static inline v_f32 v_load(const float *p) { return *p; }
+static inline v_f32 v_load_n(const float *p, int n) { return n > 0 ? *p : 0.0f; }
+static inline v_f32 v_load_or(const float *p, int n, v_f32 rest) { return n > 0 ? *p : rest; }
+static inline void v_store(float *p, v_f32 a) { *p = a; }
+static inline void v_store_n(float *p, v_f32 a, int n) {
+    if (n > 0) *p = a;
+}
+static inline void v_copy(const float *from, float *to) { memcpy(to, from, sizeof *to); }
+static inline void v_prefetch(const void *p) { (void)p; }
+
+static inline v_f32 v_set1(float x) { return x; }
+static inline float v_first(v_f32 a) { return a; }
+static inline v_f32 v_add(v_f32 a, v_f32 b) { return a + b; }
+static inline v_f32 v_sub(v_f32 a, v_f32 b) { return a - b; }
+static inline v_f32 v_mul(v_f32 a, v_f32 b) { return a * b; }
+static inline v_f32 v_div(v_f32 a, v_f32 b) { return a / b; }
+static inline v_f32 v_fma(v_f32 a, v_f32 b, v_f32 c) { return a * b + c; }
+static inline v_f32 v_max(v_f32 a, v_f32 b) { return a > b ? a : b; }
+static inline v_f32 v_min(v_f32 a, v_f32 b) { return a < b ? a : b; }
+static inline v_f32 v_abs(v_f32 a) { return pyg_float_of(pyg_bits_of(a) & 0x7FFFFFFFu); }
+static inline v_f32 v_neg(v_f32 a) { return pyg_float_of(pyg_bits_of(a) ^ 0x80000000u); }
+static inline float v_sqrt1(float x) { return sqrtf(x); }
+static inline v_mask v_eq(v_f32 a, v_f32 b) { return a == b; }
+static inline v_mask v_lt(v_f32 a, v_f32 b) { return a < b; }
+static inline v_f32 v_select(v_mask m, v_f32 yes, v_f32 no) { return m ? yes : no; }
+static inline float v_hsum(v_f32 a) { return a; }
+static inline float v_hmax(v_f32 a) { return a; }
+
+#define V_ROUND 0x1.8p23f
+
+/* Unsigned steps wrap where a signed one would be undefined (x is NaN then, and so is the result).
+ */
+static inline v_f32 v_ldexp(v_f32 x, v_f32 t) {
+    const int32_t k = (int32_t)(pyg_bits_of(t) - pyg_bits_of(V_ROUND));
+    const int32_t half = k / 2;
+    const float a = pyg_float_of(((uint32_t)half + 127u) << 23);
+    const float b = pyg_float_of(((uint32_t)(k - half) + 127u) << 23);
+    return x * a * b; /* two steps: 2^k alone may overflow where x * 2^k does not */
+}
+
+static inline uint16_t v_u16(const char *p) {
+    uint16_t code;
+    memcpy(&code, p, sizeof code);
+    return code;
+}
+
+static inline v_f32 v_load_f32(const char *p) {
+    float x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+static inline v_f32 v_load_f16(const char *p) { return pyg_f16_decode(v_u16(p)); }
+static inline v_f32 v_load_bf16(const char *p) { return pyg_bf16_decode(v_u16(p)); }
+static inline v_f32 v_load_f8_e4m3(const char *p) { return pyg_f8_e4m3_decode((uint8_t)*p); }
+
+static inline void v_store_f16(char *p, v_f32 a) {
+    const uint16_t code = pyg_f16_encode(a);
+    memcpy(p, &code, sizeof code);
+}
+static inline void v_store_bf16(char *p, v_f32 a) {
+    const uint16_t code = pyg_bf16_encode(a);
+    memcpy(p, &code, sizeof code);
+}
+static inline void v_store_f8_e4m3(char *p, v_f32 a) { *p = (char)pyg_f8_e4m3_encode(a); }
+
+static inline v_f32 v_block_q8_0(const char *block, v_f32 *q) {
+    pyg_q8_0_decode(block, q);
+    return 1.0f;
+}
+static inline v_f32 v_block_q4_0(const char *block, v_f32 *q) {
+    pyg_q4_0_decode(block, q);
+    return 1.0f;
+}
+static inline v_f32 v_block_q4_1(const char *block, v_f32 *q) {
+    pyg_q4_1_decode(block, q);
+    return 1.0f;
+}
+static inline void v_encode_q8_0(const float *x, char *block) { pyg_q8_0_encode(x, block); }
+static inline void v_encode_q4_0(const float *x, char *block) { pyg_q4_0_encode(x, block); }
+static inline void v_encode_q4_1(const float *x, char *block) { pyg_q4_1_encode(x, block); }
+
+static inline void v_rotate(const float *x, const float *cos, const float *sin, float *y, int n) {
+    (void)n;
+    const float a = x[0], b = x[1];
+    y[0] = a * cos[0] - b * sin[0];
+    y[1] = b * cos[0] + a * sin[0];
+}
+
+static inline void v_transpose16(const float *const rows[16], int64_t i, int n, float *panel) {
+    (void)n;
+    for (int r = 0; r < 16; r++) panel[r] = rows[r] ? rows[r][i] : 0.0f;
+}
+
+#endif
