@@ -253,8 +253,9 @@ def _count_min_p(values: _Floats, p: float) -> int:
 
 def _softmax(gaps: _Floats) -> _Floats:
     """Return the softmax of values whose largest is 0."""
-    weights = np.exp(gaps)
-    return weights / weights.sum()
+    weights: _Floats = np.exp(gaps)
+    weights /= weights.sum()
+    return weights
 
 
 def _nan_error(token: int) -> SamplingError:
