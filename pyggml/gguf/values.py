@@ -28,7 +28,7 @@ def encode_string(text: str) -> bytes:
 
 
 def encode_value(value: Any, value_type: str) -> bytes:
-    """Type number and bytes of a value; `value_type` as in `GGUFWriter.add`.
+    """Type number and bytes of a value; `value_type` as `type` in `GGUFWriter.add`.
 
     Raises:
         ValueError: the type is not known or the value is not of that type.

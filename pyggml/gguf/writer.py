@@ -92,13 +92,13 @@ class GGUFWriter:
         """Alignment of the data section and of every tensor."""
         return c.DEFAULT_ALIGNMENT if self._alignment is None else self._alignment
 
-    def add(self, key: str, value: Any, value_type: str) -> None:
+    def add(self, key: str, value: Any, type: str) -> None:
         """Add a metadata value.
 
         Args:
             key: 1 to 65535 bytes.
             value: an int, float, bool or str; a sequence or a 1-d array for the array types.
-            value_type: "u8", "i8", ... "u64", "i64", "f32", "f64", "bool", "string", or an array of
+            type: "u8", "i8", ... "u64", "i64", "f32", "f64", "bool", "string", or an array of
                 one of them, such as "u32[]" or "string[]".
 
         Raises:
@@ -109,7 +109,7 @@ class GGUFWriter:
         if key in _OWN_KEYS:
             raise self._error(f"{what}: the writer sets this key itself")
         try:
-            encoded = encode_value(value, value_type)
+            encoded = encode_value(value, type)
         except ValueError as error:
             raise self._error(f"{what}: {error}") from error
         self._put_key(key, encoded)

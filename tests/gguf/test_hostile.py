@@ -150,6 +150,18 @@ def test_huge_string_lengths(tmp_path, length):
     refuse(save(tmp_path, content), "name of tensor 0 of 1", found)
 
 
+@pytest.mark.parametrize("extra", [1, 2, 7, 8, 1000, 2**29])
+def test_strings_that_end_after_the_file(tmp_path, extra):
+    words = f"length {3 + extra}"
+    for body, what in (
+        (key("name", STRING, text("abc", 3 + extra)), "key 'name'"),
+        (array_key("words", STRING, 2, text("a") + text("abc", 3 + extra)), "string 1 of 2"),
+        (array_key("words", STRING, 1, text("abc", 3 + extra)), "string 0 of 1"),
+    ):
+        content = header([body])
+        refuse(save(tmp_path, content), what, words, f"file has {len(content)} bytes")
+
+
 @pytest.mark.parametrize("count", HUGE)
 @pytest.mark.parametrize("kind", [U8, U32, F32, BOOL, U64, STRING])
 def test_huge_array_lengths(tmp_path, count, kind):
