@@ -56,16 +56,28 @@ pyg_status pyg_infer_view(pyg_infer *in) {
     return PYG_OK;
 }
 
+/* When the shapes differ only in axes of length 1, the other strides carry over. */
+static bool carry_strides(const pyg_tensor *x, pyg_tensor *out) {
+    int from = 0;
+    for (int a = 0; a < out->ndim; a++) {
+        if (out->ne[a] == 1) continue;
+        while (from < x->ndim && x->ne[from] == 1) from++;
+        if (from == x->ndim || x->ne[from] != out->ne[a]) return false;
+        out->nb[a] = x->nb[from++];
+    }
+    return true;
+}
+
 pyg_status pyg_infer_reshape(pyg_infer *in) {
     const pyg_reshape_params *p = in->params;
     const pyg_tensor *x = &in->src[0]->t;
-    if (!pyg_contiguous(x))
-        return pyg_op_fail(in, PYG_STATUS_shape,
-                           "x is not contiguous: make a dense copy with cont first");
     PYG_TRY(pyg_infer_result(in, x->dtype, (int)p->ndim, p->size));
     if (pyg_n_elements(&in->out) != pyg_n_elements(x))
         return pyg_op_fail(in, PYG_STATUS_shape, "%lld elements do not fill a shape of %lld",
                            (long long)pyg_n_elements(x), (long long)pyg_n_elements(&in->out));
+    if (!pyg_contiguous(x) && !carry_strides(x, &in->out))
+        return pyg_op_fail(in, PYG_STATUS_shape,
+                           "x is not contiguous: make a dense copy with cont first");
     in->view_of = 0;
     in->view_off = 0;
     return PYG_OK;

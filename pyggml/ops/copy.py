@@ -1,0 +1,56 @@
+"""Copies: into dense memory, into another dtype, into an existing tensor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyggml.graph import Node, call_op
+
+if TYPE_CHECKING:
+    from pyggml.dtypes import DTypeLike
+
+
+def cont(x: Node) -> Node:
+    """A dense copy of x, whatever its strides.
+
+    Shapes: any, kept.        Dtypes: any, kept.
+    Source: csrc/ops/copy.c; ggml_cont.
+    """
+    return call_op("cont", x)
+
+
+def dup(x: Node) -> Node:
+    """The same as `cont`, by ggml's other name."""
+    return cont(x)
+
+
+def cast(x: Node, dtype: DTypeLike) -> Node:
+    """A dense copy of x in another dtype; one rounding, to nearest even.
+
+    Shapes: any, kept.
+    Dtypes: any float to any float, i32 to i64, integers to any float. F8_E4M3 saturates at +-448.
+
+    Raises:
+        DTypeError: float to integer, i64 to i32 (values could be lost in silence).
+        ShapeError: a block format whose block does not divide the last axis.
+    Source: csrc/ops/copy.c; ggml_cast.
+    """
+    return call_op("cast", x, dtype=dtype)
+
+
+def cpy(x: Any, dst: Any) -> Node:
+    """Writes x into dst and returns a view of dst. Later readers must use the returned node.
+
+    Shapes: x and dst alike -> the same.        Dtypes: as `cast`, to dst's own.
+
+    Args:
+        x: what is copied. Memory shared with dst gives unspecified values.
+        dst: a writable Tensor, or a node, any strides.
+
+    Raises:
+        ShapeError: the shapes differ.
+        DTypeError: a pair that `cast` refuses.
+        ReadOnlyError: dst is read-only memory.
+    Source: csrc/ops/copy.c; ggml_cpy.
+    """
+    return call_op("cpy", x, dst)

@@ -1,0 +1,73 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyggml.errors import GraphError, ShapeError
+from pyggml.graph import Node, call_op
+from pyggml.ops.views import reshape, transpose
+
+if TYPE_CHECKING:
+    from pyggml.dtypes import DTypeLike
+
+
+def mul_mat(w: Any, x: Any, *, dtype: DTypeLike | None = None) -> Node:
+    """The product of x and w transposed: y[..., t, n] = sum over k of w[..., n, k] * x[..., t, k].
+
+    Shapes: w (..., N, K), x (..., T, K) or (K,) -> (..., T, N) or (N,). Leading axes of x must be
+        multiples of those of w: w is repeated, each of its matrices for a run of x's.
+    Dtypes: any float on either side; result f32 unless `dtype` is given. Sums are made in f32.
+
+    Raises:
+        ShapeError: inner sizes that differ, leading axes that are no multiples.
+        DTypeError: an integer operand.
+    Source: csrc/ops/matmul.c; ggml_mul_mat for the order of the operands.
+    """
+    return call_op("mul_mat", w, x, dtype=dtype)
+
+
+def matmul(a: Any, b: Any, *, dtype: DTypeLike | None = None) -> Node:
+    """The product a @ b as in numpy, made of `mul_mat` and views.
+
+    Shapes: (..., M, K) @ (..., K, N) -> (..., M, N), where one of the two has the leading axes of
+        the result and those of the other broadcast to them; vectors as in numpy.
+    Dtypes: any float; an operand of a block format cannot be transposed, so b may not be one.
+        Result f32 unless `dtype` is given.
+
+    Raises:
+        ShapeError: shapes that do not fit.
+        DTypeError: an integer operand.
+        GraphError: neither operand is a node.
+    Source: csrc/ops/matmul.c.
+    """
+    if not isinstance(a, Node) and not isinstance(b, Node):
+        raise GraphError("matmul: no operand belongs to a graph; make one with g.input or g.const")
+    left = a if isinstance(a, Node) else b.graph.const(a)
+    right = b if isinstance(b, Node) else left.graph.const(b)
+    if left.ndim == 0 or right.ndim == 0:
+        raise ShapeError(f"matmul: a {left.shape} and b {right.shape}: a scalar has no product")
+    inner = right.shape[-2] if right.ndim > 1 else right.shape[0]
+    if left.shape[-1] != inner:
+        raise ShapeError(f"matmul: inner sizes differ: a is {left.shape}, b is {right.shape}")
+    if right.ndim == 1:
+        column = mul_mat(reshape(right, (1, inner)), left, dtype=dtype)
+        return reshape(column, left.shape[:-1])
+    if left.ndim == 1:
+        row = _product(reshape(left, (1, inner)), right, dtype)
+        return reshape(row, (*row.shape[:-2], row.shape[-1]))
+    return _product(left, right, dtype)
+
+
+def _covers(big: tuple[int, ...], small: tuple[int, ...]) -> bool:
+    """The leading axes `small` broadcast to `big` without changing it."""
+    tail = big[len(big) - len(small) :] if len(small) <= len(big) else ()
+    return len(small) <= len(big) and all(s in (1, n) for s, n in zip(small, tail, strict=True))
+
+
+def _product(a: Node, b: Node, dtype: DTypeLike | None) -> Node:
+    if _covers(a.shape[:-2], b.shape[:-2]):
+        return mul_mat(transpose(b), a, dtype=dtype)
+    if _covers(b.shape[:-2], a.shape[:-2]):  # the product's transpose repeats a instead
+        return transpose(mul_mat(a, transpose(b), dtype=dtype))
+    raise ShapeError(f"matmul: the leading axes of a {a.shape} and b {b.shape} do not fit")

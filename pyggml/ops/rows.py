@@ -1,0 +1,65 @@
+"""Rows of a table, read and written by index."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyggml.graph import Node, call_op
+from pyggml.tensor import Tensor
+
+if TYPE_CHECKING:
+    from pyggml.dtypes import DTypeLike
+
+
+def _ids(value: Any) -> Any:
+    """Lists and arrays of any integer dtype as int64 (int32 is left alone)."""
+    if isinstance(value, (Node, Tensor)):
+        return value
+    array = np.asarray(value)
+    if array.size == 0 or (array.dtype.kind in "iu" and np.can_cast(array.dtype, np.int64, "safe")):
+        return array if array.dtype == np.int32 else array.astype(np.int64)
+    return array
+
+
+def get_rows(x: Any, ids: Any, *, dtype: DTypeLike | None = None) -> Node:
+    """The rows of a table that ids name.
+
+    Shapes: x (R, E), ids (..., n) of 1 to 3 axes -> (..., n, E); or x (..., R, E) with the batch
+        axes of ids (..., n).
+    Dtypes: x any float, ids i32 or i64; result f32 unless `dtype` says otherwise.
+
+    Args:
+        x: the table.
+        ids: row numbers in [0, R); lists and numpy arrays become constants. No index counts from
+            the end. What it holds is known only when the Program runs: an index out of range
+            raises RowIndexError there.
+        dtype: of the result; the table's own copies bytes.
+
+    Raises:
+        ShapeError, DTypeError: operands that do not fit.
+    Source: csrc/ops/gather.c; ggml_get_rows.
+    """
+    return call_op("get_rows", x, _ids(ids), dtype=dtype)
+
+
+def set_rows(dst: Any, x: Any, ids: Any) -> Node:
+    """Writes row r of x into row ids[r] of dst; returns a view of dst for later readers.
+
+    All indices are checked before the first write. Of equal indices the last wins.
+
+    Shapes: dst (..., R, E), x (..., n, E), ids (n,) shared by the batches or (..., n) -> dst's.
+    Dtypes: dst and x any float, ids i32 or i64; values are rounded once to dst's dtype.
+
+    Args:
+        dst: a writable Tensor, or a node.
+        x: the new rows.
+        ids: as in `get_rows`.
+
+    Raises:
+        ShapeError, DTypeError: operands that do not fit.
+        ReadOnlyError: dst is read-only memory.
+    Source: csrc/ops/gather.c; ggml_set_rows.
+    """
+    return call_op("set_rows", dst, x, _ids(ids))
