@@ -1,6 +1,7 @@
 """pyggml: a tensor runtime in C with a Python graph API, for language models on CPUs."""
 
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 try:
     from pyggml import _core
@@ -34,6 +35,16 @@ from pyggml.errors import (
 )
 from pyggml.graph import Graph, Node, Program
 from pyggml.tensor import Tensor, tensor, zeros
+
+
+def __getattr__(name: str) -> Any:
+    # The model side is imported when it is first asked for: graphs need none of it.
+    if name == "Llama":
+        from pyggml.llm.model import Llama
+
+        return Llama
+    raise AttributeError(f"module 'pyggml' has no attribute {name!r}")
+
 
 try:
     __version__ = version("pyggml")

@@ -1,0 +1,1 @@
+"""Language models on top of the graph runtime: the llama family, its cache, text in and out."""

@@ -1,0 +1,405 @@
+"""`Llama`: load a GGUF model, evaluate tokens, sample, generate. Names follow llama_cpp.Llama."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from pyggml import _core
+from pyggml.errors import ContextError, ParameterError
+from pyggml.gguf import GGUFFile
+from pyggml.llm.chat import ChatTemplate
+from pyggml.llm.completion import CompletionMixin
+from pyggml.llm.config import LlamaConfig
+from pyggml.llm.kv_cache import KVCache
+from pyggml.llm.sampler import Sampler, SamplingParams
+from pyggml.llm.scales import choose_kv_scales
+from pyggml.llm.session import Session
+from pyggml.llm.tokenizer import Tokenizer
+from pyggml.llm.weights import load_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from pyggml.dtypes import DTypeLike
+    from pyggml.llm.scales import KVScales
+
+
+@dataclass
+class Timings:
+    """What the last call cost.
+
+    Attributes:
+        load_s: seconds that loading the model took.
+        prompt_tokens: prompt tokens evaluated (not those reused from the cache).
+        prompt_s: seconds for them.
+        decode_tokens: tokens evaluated one by one.
+        decode_s: seconds for them, sampling included.
+        token_ids: the generated ids.
+    """
+
+    load_s: float = 0.0
+    prompt_tokens: int = 0
+    prompt_s: float = 0.0
+    decode_tokens: int = 0
+    decode_s: float = 0.0
+    token_ids: list[int] = field(default_factory=list)
+
+    def restart(self) -> None:
+        """Forgets the last call; the load time stays."""
+        self.prompt_tokens = self.decode_tokens = 0
+        self.prompt_s = self.decode_s = 0.0
+        self.token_ids = []
+
+
+class Llama(CompletionMixin):
+    """A llama model read from a GGUF file, with one sequence of context.
+
+    Args:
+        model_path: the GGUF file; it is mapped, not copied.
+        n_ctx: tokens of context; 0 takes what the model was trained with.
+        n_batch: a longer prompt is evaluated in pieces of this many tokens.
+        n_threads: None takes the physical cores available to the process.
+        type_k: dtype of the cached keys: "f32", "f16", "bf16", "f8_e4m3", "q8_0" or a DType.
+        type_v: dtype of the cached values.
+        flash_attn: the fused attention (default), or matrix products and a soft_max.
+        seed: of the sampling where a call gives none; None takes one from the system.
+        logits_all: keep the logits of every token in `scores`, not only the last.
+        kv_scales: scales of an F8_E4M3 cache: "file", "unit", or {layer: (k, v)} with None for 1.
+        check: read every weight and refuse NaN codes and infinities.
+        verbose: print the load report to stderr.
+
+    Raises:
+        GGUFError: not a readable GGUF file.
+        ModelError: not a llama model, or its tensors or scales do not fit.
+        TokenizerError: a vocabulary of another kind.
+        ParameterError, DTypeError, OutOfMemoryError: an argument that cannot be.
+    """
+
+    def __init__(
+        self,
+        model_path: str | os.PathLike[str],
+        *,
+        n_ctx: int = 512,
+        n_batch: int = 512,
+        n_threads: int | None = None,
+        type_k: DTypeLike = "f16",
+        type_v: DTypeLike = "f16",
+        flash_attn: bool = True,
+        seed: int | None = None,
+        logits_all: bool = False,
+        kv_scales: str | KVScales = "file",
+        check: bool = False,
+        verbose: bool = False,
+    ) -> None:
+        started = time.perf_counter()
+        _check_sizes(n_ctx, n_batch, n_threads)
+        self.model_path = os.fspath(model_path)
+        self.verbose = verbose
+        self._lock = threading.RLock()
+        self._seed = seed
+        with GGUFFile(self.model_path) as file:
+            self._config = LlamaConfig.from_metadata(file.metadata, self.model_path)
+            self._weights = load_weights(file, self._config, check)
+            self._tokenizer = Tokenizer.from_metadata(file.metadata)
+            self.metadata: Mapping[str, Any] = dict(file.metadata)
+        self._n_ctx = n_ctx or self._config.n_ctx_train
+        self.n_batch = n_batch
+        scales = choose_kv_scales(kv_scales, self._weights.kv_scales, self._config.n_layers)
+        c = self._config
+        cache = KVCache(
+            self._n_ctx, c.n_layers, c.n_kv_heads, c.head_dim, type_k, type_v, scales
+        )
+        self._session: Session | None = Session(self._weights, c, cache, n_threads, flash_attn)
+        self._logits_all = logits_all
+        self._ids: list[int] = []
+        self._scores: NDArray[np.float32] = np.zeros((0, self._weights.n_vocab), np.float32)
+        self._template: ChatTemplate | None = None
+        self.timings = Timings(load_s=time.perf_counter() - started)
+        if verbose:
+            import sys
+
+            print(self.load_report(), file=sys.stderr)
+
+    # ---- what it is ----
+
+    @property
+    def session(self) -> Session:
+        """The running session.
+
+        Raises:
+            ParameterError: the model was closed.
+        """
+        if self._session is None:
+            raise ParameterError("this Llama was closed")
+        return self._session
+
+    @property
+    def config(self) -> LlamaConfig:
+        """The hyper-parameters."""
+        return self._config
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer."""
+        return self._tokenizer
+
+    @property
+    def cache(self) -> KVCache:
+        """The KV cache."""
+        return self.session.cache
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the KV cache."""
+        return self.cache.nbytes
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens in the context."""
+        return len(self._ids)
+
+    @property
+    def input_ids(self) -> NDArray[np.int32]:
+        """The ids in the context."""
+        return np.array(self._ids, np.int32)
+
+    @property
+    def scores(self) -> NDArray[np.float32]:
+        """Logits: (n_tokens, V) with logits_all, else (1, V) of the last token; (0, V) at the start."""
+        return self._scores
+
+    def n_ctx(self) -> int:
+        """Tokens of context."""
+        return self._n_ctx
+
+    def n_vocab(self) -> int:
+        """Size of the vocabulary V."""
+        return self._weights.n_vocab
+
+    def n_embd(self) -> int:
+        """Width of the model E."""
+        return self._config.n_embd
+
+    def token_bos(self) -> int:
+        """Id of the begin-of-text token, -1 when the file has none."""
+        return -1 if self._tokenizer.bos_id is None else self._tokenizer.bos_id
+
+    def token_eos(self) -> int:
+        """Id of the end-of-text token, -1 when the file has none."""
+        return -1 if self._tokenizer.eos_id is None else self._tokenizer.eos_id
+
+    def load_report(self) -> str:
+        """What was loaded: sizes, dtypes, threads, the cache and which layer runs with which scale."""
+        c, cache, w = self._config, self.cache, self._weights
+        kinds: dict[str, int] = {}
+        for layer in w.layers:
+            for part in (layer.q, layer.k, layer.v, layer.out, layer.gate, layer.up, layer.down):
+                kinds[part.weight.dtype.name] = kinds.get(part.weight.dtype.name, 0) + 1
+        lines = [
+            f"model    {self.model_path}",
+            f"llama    {c.n_layers} layers, width {c.n_embd}, ffn {c.n_ff}, {c.n_heads} heads, "
+            f"{c.n_kv_heads} kv heads of {c.head_dim}, vocabulary {w.n_vocab}",
+            "weights  " + ", ".join(f"{n} x {name}" for name, n in sorted(kinds.items()))
+            + f", {'tied ' if w.tied else ''}head {w.head.weight.dtype.name}",
+            f"runtime  {_core.isa()} kernels, {self.session.threads or _core.default_threads()} "
+            f"threads, {'flash' if self.session.flash_attn else 'plain'} attention",
+            f"cache    {cache.n_cells} cells, k {cache.type_k.name}, v {cache.type_v.name}, "
+            f"{cache.nbytes:,} bytes",
+        ]
+        scaled = [
+            f"  layer {i}: k {_one(x.k_scale)}, v {_one(x.v_scale)}"
+            for i, x in enumerate(cache.layers)
+            if x.k_scale is not None or x.v_scale is not None
+        ]
+        lines.append(f"scales   {len(scaled)} of {c.n_layers} layers" if scaled else "scales   none")
+        return "\n".join(lines + scaled)
+
+    # ---- text and ids ----
+
+    def tokenize(
+        self, text: bytes | str, add_bos: bool = True, special: bool = False
+    ) -> list[int]:
+        """Text to ids.
+
+        Args:
+            text: UTF-8 bytes or a str.
+            add_bos: start with BOS where the file asks for it.
+            special: parse the spellings of control tokens.
+        """
+        return self._tokenizer.encode(text, None if add_bos else False, special)
+
+    def detokenize(self, tokens: Sequence[int], special: bool = False) -> bytes:
+        """Ids to bytes; control tokens give nothing unless `special`."""
+        return self._tokenizer.decode(tokens, special)
+
+    # ---- evaluation ----
+
+    def reset(self) -> None:
+        """Empties the context."""
+        with self._lock:
+            self.cache.clear()
+            self._ids.clear()
+            self._scores = np.zeros((0, self.n_vocab()), np.float32)
+
+    def eval(self, tokens: Sequence[int]) -> None:
+        """Appends tokens to the context and computes their logits; long prompts go in pieces.
+
+        Raises:
+            ContextError: they do not fit; nothing is evaluated then.
+            ParameterError: no tokens, or an id outside the vocabulary.
+            KeyboardInterrupt: Ctrl-C; the pieces that were finished stay in the context.
+        """
+        with self._lock:
+            ids = [int(t) for t in self.session._check_tokens(tokens)]
+            if self.n_tokens + len(ids) > self._n_ctx:
+                raise ContextError(
+                    f"{len(ids)} tokens after {self.n_tokens} pass the context of {self._n_ctx}"
+                )
+            for at in range(0, len(ids), self.n_batch):
+                piece = ids[at : at + self.n_batch]
+                last = at + len(piece) == len(ids)
+                want = "all" if self._logits_all else "last" if last else "none"
+                logits = self.session.decode(piece, self.n_tokens, want=want)
+                self._ids += piece
+                if self._logits_all:
+                    self._scores = np.concatenate([self._scores, logits])
+                elif last:
+                    self._scores = logits
+
+    def keep(self, n: int) -> None:
+        """Cuts the context down to its first n tokens."""
+        with self._lock:
+            if not 0 <= n <= self.n_tokens:
+                raise ParameterError(f"keep: {n} is outside 0..{self.n_tokens}")
+            self.cache.remove(0, n)
+            del self._ids[n:]
+            self._scores = self._scores[: n if self._logits_all else 0]
+
+    def sample(self, **params: Any) -> int:
+        """Draws a token from the last logits.
+
+        Args:
+            **params: fields of `SamplingParams`: temperature, top_k, top_p, min_p, repeat_penalty, ...
+
+        Raises:
+            ParameterError: nothing was evaluated yet.
+            SamplingError: parameters out of range, or logits that cannot be sampled from.
+        """
+        if not len(self._scores):
+            raise ParameterError("sample: nothing was evaluated yet")
+        params.setdefault("seed", self._seed)
+        return Sampler(SamplingParams(**params), self.n_vocab()).sample(self._scores[-1], self._ids)
+
+    def generate(
+        self, tokens: Sequence[int], *, reset: bool = True, **params: Any
+    ) -> Iterator[int]:
+        """Yields sampled ids without end, until the context is full.
+
+        The part of the context that `tokens` begins with is kept and not evaluated again.
+
+        Args:
+            tokens: the prompt.
+            reset: forget the context that does not match; False appends the prompt to it.
+            **params: fields of `SamplingParams`.
+
+        Raises:
+            ContextError: the prompt does not fit.
+        """
+        params.setdefault("seed", self._seed)
+        sampler = Sampler(SamplingParams(**params), self.n_vocab())
+        return self._generate(list(tokens), reset, sampler)
+
+    def _generate(self, tokens: list[int], reset: bool, sampler: Sampler) -> Iterator[int]:
+        self._start(tokens, reset)
+        timings = self.timings
+        while True:
+            started = time.perf_counter()
+            token = sampler.sample(self._scores[-1], self._ids)
+            timings.token_ids.append(token)
+            timings.decode_s += time.perf_counter() - started
+            yield token
+            if self.n_tokens >= self._n_ctx:
+                return
+            started = time.perf_counter()
+            self.eval([token])
+            timings.decode_tokens += 1
+            timings.decode_s += time.perf_counter() - started
+
+    def _start(self, tokens: list[int], reset: bool) -> None:
+        """Evaluates a prompt, reusing the context it shares."""
+        with self._lock:
+            self.timings.restart()
+            if not tokens:
+                raise ParameterError("generate: the prompt has no tokens")
+            if reset:
+                if len(tokens) > self._n_ctx:
+                    raise ContextError(
+                        f"a prompt of {len(tokens)} tokens does not fit the context of {self._n_ctx}"
+                    )
+                # The last prompt token is always evaluated: its logits are needed.
+                self.keep(min(_common_prefix(self._ids, tokens), len(tokens) - 1))
+                tokens = tokens[self.n_tokens :]
+            started = time.perf_counter()
+            self.eval(tokens)
+            self.timings.prompt_tokens = len(tokens)
+            self.timings.prompt_s = time.perf_counter() - started
+
+    # ---- end ----
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The file's chat template.
+
+        Raises:
+            ChatTemplateError: the file has none, or one that does not compile.
+        """
+        if self._template is None:
+            t = self._tokenizer
+            spell = [
+                "" if i is None else t.token_bytes(i).decode("utf-8", "replace")
+                for i in (t.bos_id, t.eos_id)
+            ]
+            self._template = ChatTemplate.from_metadata(self.metadata, *spell, t.control_tokens)
+        return self._template
+
+    def close(self) -> None:
+        """Lets go of model and cache. Calling it twice is fine."""
+        self._session = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Llama {self.model_path!r}, {self.n_tokens} of {self._n_ctx} tokens>"
+
+
+def _one(scale: float | None) -> str:
+    return "1" if scale is None else f"{scale:.9g}"
+
+
+def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    n = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        n += 1
+    return n
+
+
+def _check_sizes(n_ctx: int, n_batch: int, n_threads: int | None) -> None:
+    for name, value, low in (("n_ctx", n_ctx, 0), ("n_batch", n_batch, 1)):
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value < 1 << 31:
+            raise ParameterError(f"{name} must be an integer >= {low}, got {value!r}")
+    if n_threads is not None and not 1 <= n_threads <= _core.MAX_THREADS:
+        raise ParameterError(f"n_threads must be in [1, {_core.MAX_THREADS}], got {n_threads!r}")
