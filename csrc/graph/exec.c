@@ -1,4 +1,6 @@
 /* Runs a program: inputs in, steps in order, outputs out. */
+#define _POSIX_C_SOURCE 200809L
+
 #include <string.h>
 #include <time.h>
 
