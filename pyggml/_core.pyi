@@ -1,0 +1,92 @@
+"""Types of the extension module, by hand; `mypy.stubtest pyggml._core` compares them with it."""
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal, TypeAlias, TypedDict, final
+
+import numpy as np
+from typing_extensions import Buffer
+
+from pyggml.errors import STATUS as STATUS
+
+MAX_DIMS: Final[int]
+MAX_THREADS: Final[int]
+NODE_INPUT: Final[int]
+NODE_CONST: Final[int]
+
+# typing knows the buffer protocol from Python 3.12 on only
+_Buffer: TypeAlias = Buffer | np.ndarray[Any, Any]
+_Kind: TypeAlias = Literal["i64", "f32", "bool", "enum", "dtype", "per_axis", "axes"]
+
+KINDS: Final[dict[int, _Kind]]
+
+class _Param(TypedDict):
+    name: str
+    kind: _Kind
+    default: float | None
+    low: float
+    high: float
+    choices: tuple[str, ...]
+
+class _OpRow(TypedDict):
+    name: str
+    operands: tuple[str, ...]
+    view: bool
+    write: bool
+    params: tuple[_Param, ...]
+
+class _Counters(TypedDict):
+    allocations: int
+    nodes: int
+    programs: int
+
+def dtype_table() -> tuple[tuple[str, int, int, int, int, str], ...]: ...
+def op_table() -> tuple[_OpRow, ...]: ...
+def isa() -> str: ...
+def isas() -> tuple[str, ...]: ...
+def kernel_slots() -> tuple[str, ...]: ...
+def kernel_address(isa: str, slot: str) -> int: ...
+def counters() -> _Counters: ...
+def alloc_fail_in(n: int) -> None: ...
+def memory_room() -> int: ...
+def default_threads() -> int: ...
+def pool_workers() -> int: ...
+def to_f32(dtype: int, src: _Buffer, dst: _Buffer) -> None: ...
+def from_f32(dtype: int, src: _Buffer, dst: _Buffer) -> None: ...
+
+@final
+class Graph:
+    def __len__(self) -> int: ...
+    def input(self, name: str, dtype: int, shape: Sequence[int]) -> int: ...
+    def const(
+        self, buffer: _Buffer, dtype: int, shape: Sequence[int], name: str, writable: bool
+    ) -> int: ...
+    def op(self, op: int, srcs: Sequence[int], params: dict[str, Any]) -> int: ...
+    def set_name(self, node: int, name: str) -> None: ...
+    def node(
+        self, node: int
+    ) -> tuple[int, str, tuple[int, ...], int, tuple[int, ...], int, bool]: ...
+
+@final
+class Arena:
+    @property
+    def nbytes(self) -> int: ...
+
+@final
+class Program:
+    def __new__(
+        cls,
+        graph: Graph,
+        outputs: Sequence[int],
+        threads: int,
+        arena: Arena | None,
+        flags: int = 0,
+    ) -> Program: ...
+    @property
+    def inputs(self) -> tuple[int, ...]: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def n_nodes(self) -> int: ...
+    @property
+    def arena_bytes(self) -> int: ...
+    def run(self, inputs: Sequence[_Buffer], outputs: Sequence[_Buffer]) -> None: ...
