@@ -2,14 +2,7 @@
 #ifndef PYG_KERNELS_BODY_COMMON_H
 #define PYG_KERNELS_BODY_COMMON_H
 
-#define V_INLINE static inline __attribute__((always_inline))
-
-/* Loops over a constant number of rows must be unrolled, or their accumulators live in memory. */
-#if defined(__clang__)
-#define V_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define V_UNROLL _Pragma("GCC unroll 32")
-#endif
+#include "kernels/simd/unroll.h"
 
 typedef v_f32 (*v_load_fn)(const char *codes);
 typedef void (*v_store_fn)(char *codes, v_f32 a);

@@ -40,6 +40,7 @@ V_INLINE void decode_blocks(v_block_fn load, int bytes, int is_scaled, const voi
     for (int64_t i = 0; i < n; i += PYG_BLOCK_ELEMENTS, block += bytes) {
         v_f32 q[V_BLOCK];
         const v_f32 scale = load(block, q);
+        V_UNROLL
         for (int j = 0; j < V_BLOCK; j++)
             v_store(dst + i + j * V_WIDTH, is_scaled ? v_mul(scale, q[j]) : q[j]);
     }

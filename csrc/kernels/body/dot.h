@@ -72,6 +72,7 @@ V_INLINE void dot_block_rows(int n_rows, v_block_fn load, int bytes, int is_scal
             const v_f32 scale = load(w + (size_t)r * stride, q);
             v_f32 sum = is_scaled ? v_mul(q[0], v_load(x)) : v_fma(q[0], v_load(x), even[r]);
             v_f32 other = is_scaled ? sum : odd[r];
+            V_UNROLL
             for (int j = 1; j < V_BLOCK; j++) {
                 const v_f32 xj = v_load(x + j * V_WIDTH);
                 if (is_scaled || j % 2 == 0)

@@ -5,6 +5,8 @@
 #ifndef PYG_KERNELS_SIMD_AVX2_H
 #define PYG_KERNELS_SIMD_AVX2_H
 
+#include "kernels/simd/unroll.h"
+
 typedef __m256 v_f32;
 typedef __m256 v_mask;
 
@@ -94,27 +96,32 @@ static inline void v_rotate(const float *x, const float *cos, const float *sin, 
 
 /* Eight rows of eight columns to eight columns of eight rows, in three rounds of exchanges: pairs
  * of elements, pairs of pairs, then the 128-bit halves. */
-static inline void v_transpose8(const v_f32 *r, v_f32 *c) {
+V_INLINE void v_transpose8(const v_f32 *r, v_f32 *c) {
     v_f32 p[8], q[8];
+    V_UNROLL
     for (int i = 0; i < 8; i += 2) {
         p[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
         p[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
     }
+    V_UNROLL
     for (int i = 0; i < 8; i += 4) {
         q[i] = _mm256_shuffle_ps(p[i], p[i + 2], 0x44);
         q[i + 1] = _mm256_shuffle_ps(p[i], p[i + 2], 0xEE);
         q[i + 2] = _mm256_shuffle_ps(p[i + 1], p[i + 3], 0x44);
         q[i + 3] = _mm256_shuffle_ps(p[i + 1], p[i + 3], 0xEE);
     }
+    V_UNROLL
     for (int i = 0; i < 4; i++) {
         c[i] = _mm256_permute2f128_ps(q[i], q[i + 4], 0x20);
         c[i + 4] = _mm256_permute2f128_ps(q[i], q[i + 4], 0x31);
     }
 }
 
-static inline void v_transpose16(const float *const rows[16], int64_t i, int n, float *panel) {
+V_INLINE void v_transpose16(const float *const rows[16], int64_t i, int n, float *panel) {
+    V_UNROLL
     for (int half = 0; half < 16; half += 8) {
         v_f32 in[8], out[8];
+        V_UNROLL
         for (int r = 0; r < 8; r++) {
             const float *row = rows[half + r];
             if (!row)
@@ -123,7 +130,9 @@ static inline void v_transpose16(const float *const rows[16], int64_t i, int n, 
                 in[r] = n == V_WIDTH ? v_load(row + i) : v_load_n(row + i, n);
         }
         v_transpose8(in, out);
-        for (int c = 0; c < n; c++) v_store(panel + c * 16 + half, out[c]);
+        V_UNROLL
+        for (int c = 0; c < V_WIDTH; c++)
+            if (c < n) v_store(panel + c * 16 + half, out[c]);
     }
 }
 

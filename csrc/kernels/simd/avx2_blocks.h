@@ -11,8 +11,9 @@ static inline v_f32 v_scale(const char *p) {
     return _mm256_cvtph_ps(_mm_set1_epi16((short)d));
 }
 
-static inline v_f32 v_block_q8_0(const char *block, v_f32 *q) {
+V_INLINE v_f32 v_block_q8_0(const char *block, v_f32 *q) {
     const char *bytes = block + offsetof(pyg_q8_0, q);
+    V_UNROLL
     for (int j = 0; j < 4; j++)
         q[j] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v_load64(bytes + 8 * j)));
     return v_scale(block);
@@ -20,7 +21,7 @@ static inline v_f32 v_block_q8_0(const char *block, v_f32 *q) {
 
 /* 16 bytes, each widened to 32 bits once: its low four bits are element i, the rest is element i
  * + 16. */
-static inline void v_nibbles(const char *bytes, __m256i *n) {
+V_INLINE void v_nibbles(const char *bytes, __m256i *n) {
     const __m256i low = _mm256_set1_epi32(15);
     const __m256i a = _mm256_cvtepu8_epi32(v_load64(bytes));
     const __m256i b = _mm256_cvtepu8_epi32(v_load64(bytes + 8));
@@ -30,22 +31,24 @@ static inline void v_nibbles(const char *bytes, __m256i *n) {
     n[3] = _mm256_srli_epi32(b, 4);
 }
 
-static inline v_f32 v_block_q4_0(const char *block, v_f32 *q) {
+V_INLINE v_f32 v_block_q4_0(const char *block, v_f32 *q) {
     __m256i n[4];
     v_nibbles(block + offsetof(pyg_q4_0, q), n);
+    V_UNROLL
     for (int j = 0; j < 4; j++)
         q[j] = _mm256_cvtepi32_ps(_mm256_sub_epi32(n[j], _mm256_set1_epi32(8)));
     return v_scale(block);
 }
 
 /* The values themselves: d * sum(q x) + m * sum(x) would lose what cancels between the two sums. */
-static inline v_f32 v_block_q4_1(const char *block, v_f32 *q) {
+V_INLINE v_f32 v_block_q4_1(const char *block, v_f32 *q) {
     int32_t both;
     memcpy(&both, block, sizeof both);
     const v_f32 pairs = _mm256_cvtph_ps(_mm_set1_epi32(both)); /* d m d m d m d m */
     const v_f32 d = _mm256_moveldup_ps(pairs), m = _mm256_movehdup_ps(pairs);
     __m256i n[4];
     v_nibbles(block + offsetof(pyg_q4_1, q), n);
+    V_UNROLL
     for (int j = 0; j < 4; j++) q[j] = v_fma(d, _mm256_cvtepi32_ps(n[j]), m);
     return v_set1(1.0f);
 }
@@ -59,14 +62,16 @@ static inline float v_reciprocal1(float d) { return d != 0.0f ? 1.0f / d : 0.0f;
 /* Lane i set when element i of the block equals x. */
 static inline uint32_t v_where(const v_f32 *x, float value) {
     uint32_t where = 0;
+    V_UNROLL
     for (int j = 0; j < 4; j++)
         where |= (uint32_t)_mm256_movemask_ps(v_eq(x[j], v_set1(value))) << (8 * j);
     return where;
 }
 
 /* Loads a block; false when an element is NaN or infinite (0 * x is not 0 then). */
-static inline int v_load_finite(const float *p, v_f32 *x) {
+V_INLINE int v_load_finite(const float *p, v_f32 *x) {
     v_f32 zero = v_set1(0.0f);
+    V_UNROLL
     for (int j = 0; j < 4; j++) {
         x[j] = v_load(p + 8 * j);
         zero = v_fma(x[j], v_set1(0.0f), zero);
@@ -112,14 +117,16 @@ static inline void v_encode_q8_0(const float *p, char *block) {
     const v_f32 inverse = v_set1(v_reciprocal1(d));
     const uint16_t half = v_half(d);
     __m256i n[4];
+    V_UNROLL
     for (int j = 0; j < 4; j++) n[j] = v_round_half_away(v_mul(x[j], inverse));
     memcpy(block, &half, sizeof half);
     _mm256_storeu_si256((__m256i *)(void *)(block + offsetof(pyg_q8_0, q)), v_bytes32(n));
 }
 
 /* Quants of four bits: x * inverse + half, cut to 0 .. 15. */
-static inline __m128i v_quants4(const v_f32 *x, float inverse, float half) {
+V_INLINE __m128i v_quants4(const v_f32 *x, float inverse, float half) {
     __m256i n[4];
+    V_UNROLL
     for (int j = 0; j < 4; j++) {
         const v_f32 t = v_add(v_mul(x[j], v_set1(inverse)), v_set1(half));
         n[j] = _mm256_cvttps_epi32(v_min(v_max(t, v_set1(0.0f)), v_set1(15.0f)));
@@ -133,6 +140,7 @@ static inline void v_encode_q4_0(const float *p, char *block) {
         pyg_q4_0_encode(p, block);
         return;
     }
+    V_UNROLL
     for (int j = 0; j < 4; j++) a[j] = v_abs(x[j]);
     const float largest = v_hmax(v_max(v_max(a[0], a[1]), v_max(a[2], a[3])));
     /* the first of largest magnitude; all zeros leave +0, as the scalar code does */
@@ -155,6 +163,7 @@ static inline void v_encode_q4_1(const float *p, char *block) {
     const float least = p[__builtin_ctz(v_where(x, -v_hmax(v_neg(low))))];
     const float d = (v_hmax(high) - least) / 15.0f;
     const uint16_t halves[2] = {v_half(d), v_half(least)};
+    V_UNROLL
     for (int j = 0; j < 4; j++) x[j] = v_sub(x[j], v_set1(least));
     memcpy(block, halves, sizeof halves);
     v_store128(block + offsetof(pyg_q4_1, q), v_quants4(x, v_reciprocal1(d), 0.5f));
