@@ -9,7 +9,7 @@
 #define TILE PYG_ATTN_TILE
 #define PANEL 16
 /* Up to this many rows, dots on K as it lies beat decoding it for gemm_tile. */
-#define DOT_ROWS 1
+#define DOT_ROWS 4
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -48,7 +48,7 @@ size_t pyg_attn_layout(pyg_attn_block *b, float *at) {
 typedef struct tile_mask {
     const float *row[PYG_ATTN_TOKENS]; /* (n) of each token, NULL without a mask */
     int64_t n;                         /* cells up to the last one that a token sees */
-    bool holes;                        /* among those, some token does not see some cell */
+    bool holes;                        /* among those, some token may not see some cell */
 } tile_mask;
 
 static void look_at_mask(const pyg_attn_block *b, const pyg_attn_place *at, int64_t c0, int64_t n,
@@ -61,11 +61,9 @@ static void look_at_mask(const pyg_attn_block *b, const pyg_attn_place *at, int6
         for (int64_t c = n; c > m->n; c--)
             if (m->row[t][c - 1] != -INFINITY) m->n = c;
     }
-    for (int64_t t = 0; t < b->tokens && !m->holes; t++) {
-        int hidden = 0;
-        for (int64_t c = 0; c < m->n; c++) hidden |= m->row[t][c] == -INFINITY;
-        m->holes = hidden;
-    }
+    /* a mask that is not finite somewhere may hide a cell there: enough to be careful with V */
+    for (int64_t t = 0; t < b->tokens && !m->holes; t++)
+        m->holes = !pyg_k->all_finite(m->n, m->row[t]);
 }
 
 /* ---- scores, weights, values --------------------------------------------------------------- */

@@ -12,7 +12,7 @@
 #include "ops/rows.h"
 
 /* Below this many tokens rows are dotted. */
-#define FEW_TOKENS 4
+#define FEW_TOKENS 8
 /* Bytes of w that a task of the few-tokens path streams at least. */
 #define FEW_BYTES 16384
 #define FEW_ROWS_MAX 256
