@@ -24,7 +24,8 @@ from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 MAX_RENDERED = 1 << 22  # characters in the result, and in any string on the way
-_MAX_STEPS = 1_000_000  # loop passes and macro calls of a render
+_MAX_STEPS = 1_000_000  # loop passes of a render
+_CALL_STEPS = 8  # a macro call costs about as much as so many passes
 _MAX_WORK = 1 << 30  # characters copied by joins and calls of a render
 _MAX_NUMBER_BITS = 1024
 _MAX_WIDTH = 10_000  # of padding
@@ -56,7 +57,7 @@ class Budget:
         self.steps = _MAX_STEPS
         self.work = _MAX_WORK
 
-    def step(self, n: int = 1) -> None:
+    def step(self, n: int) -> None:
         """Pay for loop passes or a macro call."""
         self.steps -= n
         if self.steps < 0:
@@ -94,18 +95,19 @@ class _Guards(NodeTransformer):
         return self._with_step(node)
 
     def visit_Macro(self, node: nodes.Macro) -> nodes.Node:
-        return self._with_step(node)
+        return self._with_step(node, _CALL_STEPS)
 
     def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.Node:
-        return self._with_step(node)
+        return self._with_step(node, _CALL_STEPS)
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
         return _environment_call("guarded_concat", [nodes.List(node.nodes)])
 
-    def _with_step(self, node: Any) -> nodes.Node:
+    def _with_step(self, node: Any, cost: int = 1) -> nodes.Node:
         self.generic_visit(node)
-        node.body.insert(0, nodes.ExprStmt(_environment_call("guarded_step", [])))
+        step = _environment_call("guarded_step", [nodes.Const(cost)])
+        node.body.insert(0, nodes.ExprStmt(step))
         return node  # type: ignore[no-any-return]
 
 
@@ -154,9 +156,9 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         """Refuse at once; jinja2's own undefined value would print as an empty text."""
         raise SecurityError(f"access to attribute {attribute!r} of a {type(obj).__name__}")
 
-    def guarded_step(self, context: Context) -> None:
-        """Count a loop pass."""
-        _budget(context).step()
+    def guarded_step(self, context: Context, cost: int) -> None:
+        """Pay for a loop pass or a macro call."""
+        _budget(context).step(cost)
 
     def guarded_iter(self, context: Context, items: Any) -> Any:
         """Pay for the passes of a loop, as far as their number is known."""

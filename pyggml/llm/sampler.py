@@ -188,7 +188,8 @@ class Sampler:
         # An infinite bias replaces the logit: -inf bans even +inf, and inf - inf is no number.
         biased = array[self._bias_ids]
         finite = np.isfinite(self._bias)
-        array[self._bias_ids] = np.where(finite, biased + self._bias, self._bias)
+        with np.errstate(over="ignore", invalid="ignore"):
+            array[self._bias_ids] = np.where(finite, biased + self._bias, self._bias)
         if self._penalises:
             self._penalise(array, history)
         return array
@@ -204,7 +205,7 @@ class Sampler:
             )
         ids, counts = np.unique(recent, return_counts=True)
         values = array[ids]
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             values = np.where(
                 values > 0, values / params.repeat_penalty, values * params.repeat_penalty
             )
