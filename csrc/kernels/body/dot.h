@@ -10,15 +10,27 @@
 
 enum { MV_ROWS = 4 };
 
+/* Asks for the rows after these, as many bytes a step as the step takes: rows follow each other in
+ * memory, and the hardware's own prefetch stops at each page. Returns where to go on. */
+V_INLINE const char *prefetch_ahead(int n_rows, const char *next, int bytes) {
+    if (n_rows > 1) {
+        V_UNROLL
+        for (int b = 0; b < n_rows * bytes; b += 64) v_prefetch(next + b);
+    }
+    return next + n_rows * bytes;
+}
+
 /* n_rows is a constant at every call: after inlining the accumulators are registers. */
 V_INLINE void dot_rows(int n_rows, v_load_fn load, int bytes, int64_t n, const char *w,
                        size_t stride, const float *x, float *y) {
     v_f32 even[MV_ROWS], odd[MV_ROWS];
     V_UNROLL
     for (int r = 0; r < n_rows; r++) even[r] = odd[r] = v_set1(0.0f);
+    const char *next = w + (size_t)n_rows * stride;
     int64_t i = 0;
     for (; i + 2 * V_WIDTH <= n; i += 2 * V_WIDTH) {
         const v_f32 x0 = v_load(x + i), x1 = v_load(x + i + V_WIDTH);
+        next = prefetch_ahead(n_rows, next, 2 * V_WIDTH * bytes);
         V_UNROLL
         for (int r = 0; r < n_rows; r++) {
             const char *p = w + (size_t)r * stride + i * bytes;
@@ -61,11 +73,9 @@ V_INLINE void dot_block_rows(int n_rows, v_block_fn load, int bytes, int is_scal
     v_f32 even[MV_ROWS], odd[MV_ROWS];
     V_UNROLL
     for (int r = 0; r < n_rows; r++) even[r] = odd[r] = v_set1(0.0f);
-    const char *ahead = w + (size_t)n_rows * stride;
+    const char *next = w + (size_t)n_rows * stride;
     for (int64_t i = 0; i < n; i += PYG_BLOCK_ELEMENTS, w += bytes, x += PYG_BLOCK_ELEMENTS) {
-        V_UNROLL
-        for (int b = 0; b < n_rows * bytes; b += 64) v_prefetch(ahead + b);
-        ahead += n_rows * bytes;
+        next = prefetch_ahead(n_rows, next, bytes);
         V_UNROLL
         for (int r = 0; r < n_rows; r++) {
             v_f32 q[V_BLOCK];

@@ -32,8 +32,10 @@ V_INLINE int f8_sums(int n_rows, int64_t n, const char *w, size_t stride, const 
     __m256i largest = _mm256_setzero_si256();
     V_UNROLL
     for (int r = 0; r < n_rows; r++) even[r] = odd[r] = v_set1(0.0f);
+    const char *next = w + (size_t)n_rows * stride;
     int64_t i = 0;
     for (; i + F8_STEP <= n; i += F8_STEP) {
+        next = prefetch_ahead(n_rows, next, F8_STEP);
         V_UNROLL
         for (int r = 0; r < n_rows; r++) {
             const __m256i codes = v_load256(w + (size_t)r * stride + i);

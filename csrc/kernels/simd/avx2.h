@@ -32,7 +32,9 @@ static inline v_f32 v_load_or(const float *p, int n, v_f32 rest) {
 static inline void v_store(float *p, v_f32 a) { _mm256_storeu_ps(p, a); }
 static inline void v_store_n(float *p, v_f32 a, int n) { _mm256_maskstore_ps(p, v_lanes(n), a); }
 static inline void v_copy(const float *from, float *to) { v_store(to, v_load(from)); }
-static inline void v_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+/* gcc finds a function that only prefetches pure, and drops its calls unless it is inlined first.
+ */
+V_INLINE void v_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 
 static inline float v_first(v_f32 a) { return _mm256_cvtss_f32(a); }
 static inline v_f32 v_add(v_f32 a, v_f32 b) { return _mm256_add_ps(a, b); }

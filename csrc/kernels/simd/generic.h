@@ -23,6 +23,7 @@
 #include "formats/blocks.h"
 #include "formats/f16.h"
 #include "formats/f8_e4m3.h"
+#include "kernels/simd/unroll.h"
 
 typedef float v_f32;
 typedef int v_mask;
@@ -37,7 +38,7 @@ static inline void v_store_n(float *p, v_f32 a, int n) {
     if (n > 0) *p = a;
 }
 static inline void v_copy(const float *from, float *to) { memcpy(to, from, sizeof *to); }
-static inline void v_prefetch(const void *p) { (void)p; }
+V_INLINE void v_prefetch(const void *p) { (void)p; }
 
 static inline v_f32 v_set1(float x) { return x; }
 static inline float v_first(v_f32 a) { return a; }
