@@ -98,8 +98,8 @@ class TextStream:
             for start in range(max(0, len(held) - len(stop) + 1), len(held)):
                 if best is not None and start >= best:
                     break
-                if found is not None and (start, -len(stop)) >= (found[0], -len(found[1])):
-                    break
+                if found is not None and start > found[0]:
+                    break  # one that begins with `found` and is not complete is longer
                 if stop.startswith(held[start:]):
                     best = start
         return best

@@ -296,6 +296,18 @@ def test_draws_follow_the_distribution_by_inversion():
         assert sampler.sample(logits) == drawn
 
 
+@pytest.mark.parametrize(("u", "token"), [(0.0, 1), (0.25, 0), (0.49, 0), (0.5, 2), (0.999, 3)])
+def test_a_draw_on_a_border_belongs_to_the_next_token(u, token):
+    class Fixed:
+        def random(self):
+            return u
+
+    sampler = Sampler(off(top_k=4), 5)
+    sampler._rng = Fixed()
+    sampler.probabilities = lambda *_: (np.array([1, 0, 2, 3]), np.full(4, 0.25))
+    assert sampler.sample(np.zeros(5)) == token
+
+
 def test_a_token_of_probability_zero_is_never_drawn():
     sampler = Sampler(off(temperature=1e-6, seed=1), 3)
     assert {sampler.sample(np.array([0.0, 9.0, -np.inf])) for _ in range(200)} == {1}
