@@ -1,0 +1,238 @@
+"""check_op: one op over dtypes, layouts and thread counts, against an oracle.
+
+Each operand comes as values (float64, or integers); for a dtype it is encoded by the oracles, so what
+pyggml decodes is judged by code that is not its own. Layouts:
+
+    contiguous  an input                       strided     every second element of a larger input
+    permuted    an input with turned axes      in_place    the result of another op, free to be reused
+    const       a Tensor between guard bytes   one_row     cut to one row
+    empty       cut to no rows
+
+Results must have the same bits for 1, 2 and 5 threads, and leave the guard bytes around them alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyggml as pg
+from oracles import copy as oracle_copy
+from oracles.nmse import nmse
+
+THREADS = (1, 2, 5)
+LAYOUTS = ("contiguous", "strided", "permuted", "in_place", "const", "one_row", "empty")
+SCALARS = ("f32", "f16", "bf16", "f8_e4m3")
+BLOCKS = ("q8_0", "q4_0", "q4_1")
+GUARD = 64
+
+# Largest distance from the oracle by result dtype. Of a scalar dtype: the square of its largest
+# relative rounding error, 2^-p for p significant bits.
+LIMIT = {
+    "f32": 1e-7,
+    "f16": 3e-7,
+    "bf16": 1.6e-5,
+    "f8_e4m3": 4e-3,
+    "q8_0": 1e-4,
+    "q4_0": 2e-2,
+    "q4_1": 2e-2,
+}
+
+
+def rand(*shape, seed=0, scale=1.0):
+    """Normal values; the same for the same arguments."""
+    return np.random.default_rng([seed, *shape]).standard_normal(shape) * scale
+
+
+def is_int(values):
+    """True for operands that stay what they are: ids and positions."""
+    return np.asarray(values).dtype.kind in "iu"
+
+
+def encode(values, dtype):
+    """Values -> Tensor of the dtype, by the oracles."""
+    values = np.asarray(values)
+    if is_int(values):
+        return pg.tensor(np.array(values, order="C"))
+    return pg.Tensor.from_raw(oracle_copy.encode(values, dtype).tobytes(), values.shape, dtype)
+
+
+def decode(tensor):
+    """Tensor or array -> float64 (or integers), by the oracles."""
+    if isinstance(tensor, np.ndarray):
+        if tensor.dtype.kind in "iu":
+            return tensor
+        return tensor.astype(np.float64)
+    if tensor.dtype.is_index:
+        return tensor.numpy()
+    if tensor.size == 0:
+        return np.zeros(tensor.shape)
+    raw = tensor.raw().reshape(*tensor.shape[:-1], -1)
+    return oracle_copy.decode(raw, tensor.dtype.name).reshape(tensor.shape)
+
+
+def rounded(values, dtype):
+    """What is left of the values in the dtype."""
+    return values if values is None or is_int(values) else decode(encode(values, dtype))
+
+
+def guarded(tensor):
+    """The tensor again, with bytes around it that are NaN in every float dtype."""
+    buffer = np.full(tensor.nbytes + 2 * GUARD, 0xFF, np.uint8)
+    buffer[GUARD : GUARD + tensor.nbytes] = tensor.raw()
+    return pg.Tensor.from_raw(
+        buffer[GUARD : GUARD + tensor.nbytes], tensor.shape, tensor.dtype, tensor.name
+    )
+
+
+def _kind(values, dtype):
+    return np.asarray(values).dtype.name.replace("int", "i") if is_int(values) else dtype
+
+
+def _strided(g, name, values, dtype):
+    """Every second element along each axis that the dtype lets be cut."""
+    last_free = is_int(values) or dtype not in BLOCKS
+    steps = [2 if a < values.ndim - 1 or last_free else 1 for a in range(values.ndim)]
+    where = tuple(slice(1, None, 2) if s == 2 else slice(None) for s in steps)
+    shape = [2 * n + 1 if s == 2 else n for n, s in zip(values.shape, steps, strict=True)]
+    filler = -1 if is_int(values) else np.nan if dtype not in BLOCKS else 1e4
+    big = np.full(shape, filler, values.dtype)
+    big[where] = values
+    return g.input(name, shape, _kind(values, dtype))[where], encode(big, dtype)
+
+
+def _permuted(g, name, values, dtype):
+    """Stored with its axes reversed (the last one stays for block formats), then turned back."""
+    free = values.ndim if is_int(values) or dtype not in BLOCKS else max(values.ndim - 1, 0)
+    order = [*reversed(range(free)), *range(free, values.ndim)]  # its own inverse
+    turned = np.ascontiguousarray(values.transpose(order))
+    node = g.input(name, turned.shape, _kind(values, dtype))
+    return pg.ops.permute(node, order), encode(turned, dtype)
+
+
+def place(g, name, values, dtype, layout):
+    """(node, what to feed its input or None): the values as a node in that layout."""
+    if values is None:
+        return None, None
+    values = np.asarray(values)
+    if layout == "strided" and values.ndim:
+        return _strided(g, name, values, dtype)
+    if layout == "permuted" and values.ndim:
+        return _permuted(g, name, values, dtype)
+    if layout == "const":
+        return g.const(guarded(encode(values, dtype))), None
+    node = g.input(name, values.shape, _kind(values, dtype))
+    if layout == "in_place" and not is_int(values):
+        node = pg.ops.cont(node)
+    return node, encode(values, dtype)
+
+
+def run(node, feeds=None, threads=1):
+    """The node's value as a Tensor, computed between guard bytes."""
+    kind = node.dtype
+    last = node.shape[-1] if node.ndim else 1
+    raw_shape = (*node.shape[:-1], kind.row_bytes(last)) if node.ndim else (kind.itemsize,)
+    size = int(np.prod(raw_shape))
+    buffer = np.full(size + 2 * GUARD, 0xA5, np.uint8)
+    out = buffer[GUARD : GUARD + size]
+    view = out.reshape(raw_shape)
+    if kind.numpy is not None:
+        view = out.view(kind.numpy).reshape(node.shape)
+    program = node.graph.compile(node, threads=threads)
+    fed = {name: value for name, value in (feeds or {}).items() if name in program.inputs}
+    program(out=view, **fed)
+    assert (buffer[:GUARD] == 0xA5).all(), "wrote before the result"
+    assert (buffer[GUARD + size :] == 0xA5).all(), "wrote past the result"
+    return pg.Tensor.from_raw(out.copy(), node.shape, kind)
+
+
+def run_threads(node, feeds=None):
+    """As `run`, with 1, 2 and 5 threads, which must agree bit for bit."""
+    results = [run(node, feeds, threads) for threads in THREADS]
+    for threads, result in zip(THREADS[1:], results[1:], strict=True):
+        same = np.array_equal(result.raw(), results[0].raw())
+        assert same, f"{threads} threads give other bits than 1"
+    return results[0]
+
+
+def assert_close(result, expected, limit=None, what=""):
+    """Shapes agree and the distance stays under the limit of the result's dtype."""
+    got = decode(result)
+    assert got.shape == expected.shape, f"{what}: shape {got.shape}, expected {expected.shape}"
+    if got.size == 0:
+        return
+    distance = nmse(got, expected)
+    limit = LIMIT[result.dtype.name] if limit is None else limit
+    assert distance <= limit, f"{what}: NMSE {distance:.3g} > {limit:.3g}"
+
+
+def _cut(arrays, rows, n):
+    """The operands with the given axes cut to n."""
+    out = list(arrays)
+    for k, axis in rows.items():
+        if out[k] is not None:
+            out[k] = np.take(out[k], range(n), axis=axis)
+    return out
+
+
+def _default_rows(arrays):
+    """Axis 0 of every operand that has as many rows as the first and more than one axis."""
+    n = arrays[0].shape[0] if arrays[0].ndim else 0
+    return {
+        k: 0
+        for k, a in enumerate(arrays)
+        if a is not None and a.ndim > 1 and a.ndim == arrays[0].ndim and a.shape[0] == n
+    }
+
+
+def check_op(
+    fn,
+    arrays,
+    oracle,
+    *,
+    params=None,
+    oracle_params=None,
+    dtypes=SCALARS,
+    vary=None,
+    layouts=LAYOUTS,
+    rows=None,
+    result=None,
+    limit=None,
+):
+    """Checks fn(*nodes, **params) against oracle(*values, **oracle_params).
+
+    Args:
+        fn: an op function of pyggml.ops.
+        arrays: values of the operands; None for an optional one left out.
+        oracle: takes the values as the dtype holds them.
+        params: keyword arguments of fn, and of the oracle unless oracle_params is given.
+        oracle_params: see params.
+        dtypes: of the operands in `vary`.
+        vary: operands that take the dtypes (default: all that are floats); the others stay f32.
+        layouts: of LAYOUTS.
+        rows: operand -> axis that one_row and empty cut.
+        result: result dtype expected, by operand dtype; default: not looked at.
+        limit: largest NMSE; default: LIMIT of the result's dtype.
+    """
+    params = params or {}
+    oracle_params = params if oracle_params is None else oracle_params
+    arrays = [None if a is None else np.asarray(a) for a in arrays]
+    vary = range(len(arrays)) if vary is None else vary
+    rows = _default_rows(arrays) if rows is None else rows
+    for dtype in dtypes:
+        for layout in layouts:
+            if layout in ("one_row", "empty") and not rows:
+                continue
+            used = _cut(arrays, rows, 1) if layout == "one_row" else arrays
+            used = _cut(arrays, rows, 0) if layout == "empty" else used
+            g = pg.Graph()
+            kinds = [dtype if k in vary else "f32" for k in range(len(used))]
+            placed = [
+                place(g, f"x{k}", a, kind, layout)
+                for k, (a, kind) in enumerate(zip(used, kinds, strict=True))
+            ]
+            node = fn(*(n for n, _ in placed), **params)
+            if result is not None:
+                assert node.dtype.name == result[dtype], f"{dtype}: result is {node.dtype.name}"
+            feeds = {f"x{k}": feed for k, (_, feed) in enumerate(placed) if feed is not None}
+            values = [rounded(a, kind) for a, kind in zip(used, kinds, strict=True)]
+            expected = np.asarray(oracle(*values, **oracle_params))
+            assert_close(run_threads(node, feeds), expected, limit, f"{dtype}, {layout}")
