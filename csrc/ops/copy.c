@@ -25,8 +25,7 @@ pyg_status pyg_infer_cont(pyg_infer *in) {
 pyg_status pyg_infer_cast(pyg_infer *in) {
     const pyg_result_params *p = in->params;
     const pyg_tensor *x = &in->src[0]->t;
-    if (p->dtype < 0)
-        return pyg_op_fail(in, PYG_STATUS_param, "dtype is missing");
+    if (p->dtype < 0) return pyg_op_fail(in, PYG_STATUS_param, "dtype is missing");
     PYG_TRY(check_pair(in, x->dtype, (pyg_dtype)p->dtype));
     return pyg_infer_result(in, (pyg_dtype)p->dtype, x->ndim, x->ne);
 }
@@ -34,8 +33,7 @@ pyg_status pyg_infer_cast(pyg_infer *in) {
 pyg_status pyg_infer_cpy(pyg_infer *in) {
     const pyg_tensor *x = &in->src[0]->t, *dst = &in->src[1]->t;
     PYG_TRY(pyg_need_writable(in, 1));
-    if (!pyg_same_shape(x, dst))
-        return pyg_op_fail(in, PYG_STATUS_shape, "shapes differ");
+    if (!pyg_same_shape(x, dst)) return pyg_op_fail(in, PYG_STATUS_shape, "shapes differ");
     PYG_TRY(check_pair(in, x->dtype, dst->dtype));
     in->out = *dst;
     in->view_of = 1;
@@ -49,12 +47,10 @@ pyg_status pyg_infer_cpy(pyg_infer *in) {
  * one that counts (round to odd). */
 static float odd_f32(int64_t v) {
     const uint64_t mag = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
-    if (mag < (uint64_t)1 << 24)
-        return (float)v;
+    if (mag < (uint64_t)1 << 24) return (float)v;
     const int shift = 64 - 24 - __builtin_clzll(mag);
     uint64_t top = mag >> shift;
-    if ((top << shift) != mag)
-        top |= 1;
+    if ((top << shift) != mag) top |= 1;
     const float f = (float)(top << shift); /* exact: 24 significant bits */
     return v < 0 ? -f : f;
 }
@@ -112,8 +108,7 @@ void pyg_run_copy(const pyg_task *task) {
     const bool widen = ints && pyg_has_flag(dst, PYG_DT_INDEX);
     int64_t k, last;
     pyg_task_range(task, pyg_n_pieces(dst), &k, &last);
-    if (k >= last)
-        return;
+    if (k >= last) return;
     pyg_piece p;
     pyg_piece_at(dst, k, &p);
     for (; k < last; k++, pyg_piece_next(dst, &p)) {

@@ -80,8 +80,7 @@ static void run_pieces(const pyg_task *task, pyg_tensor t[3], binary_fn fn) {
     float *buf = (float *)(void *)task->scratch;
     int64_t k, last;
     pyg_task_range(task, pyg_n_pieces(&t[0]), &k, &last);
-    if (k >= last)
-        return;
+    if (k >= last) return;
     pyg_piece p;
     pyg_piece_at(&t[0], k, &p);
     for (; k < last; k++, pyg_piece_next(&t[0], &p)) {
@@ -147,8 +146,7 @@ static void run_unary(const pyg_task *task, unary_fn fn) {
     float *buf = (float *)(void *)task->scratch;
     int64_t k, last;
     pyg_task_range(task, pyg_n_pieces(&t[0]), &k, &last);
-    if (k >= last)
-        return;
+    if (k >= last) return;
     pyg_piece p;
     pyg_piece_at(&t[0], k, &p);
     for (; k < last; k++, pyg_piece_next(&t[0], &p)) {

@@ -22,8 +22,7 @@ pyg_status pyg_infer_get_rows(pyg_infer *in) {
         return pyg_op_fail(in, PYG_STATUS_shape, "ids must have 1 to 3 axes");
     if (x->ndim > 2) {
         bool fits = ids->ndim == x->ndim - 1;
-        for (int a = 2; a < x->ndim && fits; a++)
-            fits = ids->ne[a - 1] == x->ne[a];
+        for (int a = 2; a < x->ndim && fits; a++) fits = ids->ne[a - 1] == x->ne[a];
         if (!fits)
             return pyg_op_fail(in, PYG_STATUS_shape, "ids must have the batch axes of x, then one");
     }
@@ -50,8 +49,7 @@ void pyg_run_get_rows(const pyg_task *task) {
     float *buf = (float *)(void *)task->scratch;
     int64_t k, last;
     pyg_task_range(task, pyg_n_pieces(dst), &k, &last);
-    if (k >= last)
-        return;
+    if (k >= last) return;
     const int64_t spans = pyg_spans_a_row(dst);
     pyg_piece p;
     pyg_piece_at(dst, k, &p);
@@ -104,8 +102,7 @@ pyg_status pyg_plan_set_rows(const pyg_node_io *io, pyg_plan *plan) {
     plan->n_tasks[0] = 1;
     plan->n_tasks[1] = 1;
     /* a power of two: the owner of a row is a mask away, and runs of rows spread evenly */
-    while (plan->n_tasks[1] * 2 <= wanted)
-        plan->n_tasks[1] *= 2;
+    while (plan->n_tasks[1] * 2 <= wanted) plan->n_tasks[1] *= 2;
     plan->scratch_bytes = PYG_SPAN * sizeof(float);
     plan->shared_bytes = bytes;
     return PYG_OK;
@@ -132,14 +129,11 @@ void pyg_run_set_rows(const pyg_task *task) {
     const pyg_tensor *dst = task->io.dst, *x = task->io.src[1], *ids = task->io.src[2];
     const int64_t *copy = (const int64_t *)(const void *)task->shared;
     const int64_t rows = pyg_n_rows(x), n_ids = pyg_n_elements(ids);
-    if (x->ne[0] == 0)
-        return;
+    if (x->ne[0] == 0) return;
     for (int64_t r = 0, k = 0; r < rows; r++, k++) {
-        if (k == n_ids)
-            k = 0; /* the next batch shares the ids */
+        if (k == n_ids) k = 0; /* the next batch shares the ids */
         const int64_t id = copy[k];
-        if ((id & (task->n_tasks - 1)) != task->index)
-            continue;
+        if ((id & (task->n_tasks - 1)) != task->index) continue;
         int64_t from[3];
         pyg_row_index(x->ne, r, from);
         const int64_t to[3] = {id, from[1], from[2]};

@@ -8,8 +8,7 @@ pyg_status pyg_infer_norm(pyg_infer *in) {
     const pyg_norm_params *p = in->params;
     const pyg_tensor *x = &in->src[0]->t;
     PYG_TRY(pyg_need_float(in, 0));
-    if (x->ndim < 1)
-        return pyg_op_fail(in, PYG_STATUS_shape, "x needs an axis");
+    if (x->ndim < 1) return pyg_op_fail(in, PYG_STATUS_shape, "x needs an axis");
     pyg_dtype dtype;
     PYG_TRY(pyg_f32_unless(in, p->dtype, &dtype));
     return pyg_infer_result(in, dtype, x->ndim, x->ne);
@@ -18,8 +17,7 @@ pyg_status pyg_infer_norm(pyg_infer *in) {
 pyg_status pyg_plan_norm(const pyg_node_io *io, pyg_plan *plan) {
     const pyg_tensor *x = io->src[0];
     plan->n_tasks[0] = pyg_split(pyg_n_rows(x), 2 * (x->ne[0] < INT32_MAX ? x->ne[0] : INT32_MAX));
-    if (pyg_dense_f32_rows(x) && pyg_dense_f32_rows(io->dst))
-        return PYG_OK;
+    if (pyg_dense_f32_rows(x) && pyg_dense_f32_rows(io->dst)) return PYG_OK;
     if (__builtin_mul_overflow((size_t)x->ne[0], sizeof(float), &plan->scratch_bytes))
         return pyg_fail(PYG_STATUS_shape, "rms_norm: a row of %lld elements is too long",
                         (long long)x->ne[0]);

@@ -16,8 +16,7 @@ pyg_status pyg_infer_rope(pyg_infer *in) {
     const pyg_tensor *x = &in->src[0]->t, *pos = &in->src[1]->t;
     PYG_TRY(pyg_need_float(in, 0));
     PYG_TRY(pyg_need_index(in, 1));
-    if (x->ndim < 3)
-        return pyg_op_fail(in, PYG_STATUS_shape, "x must be (..., T, H, D)");
+    if (x->ndim < 3) return pyg_op_fail(in, PYG_STATUS_shape, "x must be (..., T, H, D)");
     if (pos->ndim != 1 || pos->ne[0] != x->ne[2])
         return pyg_op_fail(in, PYG_STATUS_shape, "pos must be (%lld,), a position for each token",
                            (long long)x->ne[2]);

@@ -87,12 +87,10 @@ const float *pyg_span_in(const pyg_tensor *t, const int64_t i[3], int64_t j0, in
                          float *buf) {
     const char *src = span_at(t, i, j0);
     const bool repeat = t->ne[0] == 1 && n > 1;
-    if (pyg_dense_f32_rows(t) && !repeat)
-        return (const float *)(const void *)src;
+    if (pyg_dense_f32_rows(t) && !repeat) return (const float *)(const void *)src;
     decode(t, src, repeat ? 1 : n, buf);
     if (repeat)
-        for (int64_t k = 1; k < n; k++)
-            buf[k] = buf[0];
+        for (int64_t k = 1; k < n; k++) buf[k] = buf[0];
     return buf;
 }
 
@@ -103,8 +101,7 @@ float *pyg_span_out(const pyg_tensor *t, const int64_t i[3], int64_t j0, float *
 void pyg_span_out_end(const pyg_tensor *t, const int64_t i[3], int64_t j0, int64_t n,
                       const float *values) {
     char *dst = span_at(t, i, j0);
-    if ((const char *)values != dst)
-        encode(t, values, n, dst);
+    if ((const char *)values != dst) encode(t, values, n, dst);
 }
 
 void pyg_span_copy(const pyg_tensor *src, const int64_t src_i[3], const pyg_tensor *dst,
@@ -123,16 +120,14 @@ void pyg_span_copy(const pyg_tensor *src, const int64_t src_i[3], const pyg_tens
 
 /* Axes k and a (the next one that counts) of t are one axis when walked together. */
 static bool joins(const pyg_tensor *t, const pyg_tensor *shape, int k, int a) {
-    if (t->ne[k] == 1 && t->ne[a] == 1)
-        return true; /* broadcast along both */
+    if (t->ne[k] == 1 && t->ne[a] == 1) return true; /* broadcast along both */
     const int64_t units = k == 0 ? t->ne[0] / pyg_dtype_row(t->dtype)->block : t->ne[k];
     return t->ne[k] == shape->ne[k] && t->ne[a] == shape->ne[a] &&
            t->nb[a] == t->nb[k] * (size_t)units;
 }
 
 static void move_axis(pyg_tensor *t, int from, int to) {
-    if (from == to)
-        return;
+    if (from == to) return;
     t->ne[to] = t->ne[from];
     t->nb[to] = t->nb[from];
     t->ne[from] = 1;
@@ -141,14 +136,11 @@ static void move_axis(pyg_tensor *t, int from, int to) {
 void pyg_collapse(pyg_tensor *t, int count) {
     int k = 0;
     for (int a = 1; a < PYG_MAX_DIMS; a++) {
-        if (t[0].ne[a] == 1)
-            continue;
+        if (t[0].ne[a] == 1) continue;
         bool join = true;
-        for (int s = 0; s < count; s++)
-            join = join && joins(&t[s], &t[0], k, a);
+        for (int s = 0; s < count; s++) join = join && joins(&t[s], &t[0], k, a);
         const bool skip = t[0].ne[k] == 1; /* axis k is of no use: a takes its place */
-        if (!join && !skip)
-            k++;
+        if (!join && !skip) k++;
         for (int s = count - 1; s >= 0; s--) {
             if (!join || skip) {
                 move_axis(&t[s], a, k);
@@ -183,12 +175,9 @@ int64_t pyg_index_at(const pyg_tensor *ids, int64_t k) {
 
 int64_t pyg_split(int64_t units, int64_t work) {
     int64_t total;
-    if (__builtin_mul_overflow(units, work, &total))
-        total = INT64_MAX;
+    if (__builtin_mul_overflow(units, work, &total)) total = INT64_MAX;
     int64_t n = total / TASK_WORK;
-    if (n > units)
-        n = units;
-    if (n > MAX_TASKS)
-        n = MAX_TASKS;
+    if (n > units) n = units;
+    if (n > MAX_TASKS) n = MAX_TASKS;
     return n < 1 ? 1 : n;
 }

@@ -17,22 +17,19 @@ static inline bool pyg_has_flag(const pyg_tensor *t, uint32_t flag) {
 
 /* Operand k must convert to and from F32. */
 static inline pyg_status pyg_need_float(const pyg_infer *in, int k) {
-    if (pyg_has_flag(&in->src[k]->t, PYG_DT_FLOAT))
-        return PYG_OK;
+    if (pyg_has_flag(&in->src[k]->t, PYG_DT_FLOAT)) return PYG_OK;
     return pyg_op_fail(in, PYG_STATUS_dtype, "%s must have a float dtype", in->op->src_name[k]);
 }
 
 /* Operand k must hold row indices or positions. */
 static inline pyg_status pyg_need_index(const pyg_infer *in, int k) {
-    if (pyg_has_flag(&in->src[k]->t, PYG_DT_INDEX))
-        return PYG_OK;
+    if (pyg_has_flag(&in->src[k]->t, PYG_DT_INDEX)) return PYG_OK;
     return pyg_op_fail(in, PYG_STATUS_dtype, "%s must be i32 or i64", in->op->src_name[k]);
 }
 
 /* Operand k must be memory that may be written. */
 static inline pyg_status pyg_need_writable(const pyg_infer *in, int k) {
-    if (in->src[k]->writable)
-        return PYG_OK;
+    if (in->src[k]->writable) return PYG_OK;
     return pyg_op_fail(in, PYG_STATUS_read_only, "%s is read-only", in->op->src_name[k]);
 }
 

@@ -9,8 +9,7 @@ static pyg_status check_mask(const pyg_infer *in) {
     if (mask->dtype != PYG_DTYPE_f32 && mask->dtype != PYG_DTYPE_f16)
         return pyg_op_fail(in, PYG_STATUS_dtype, "mask must be f32 or f16");
     bool fits = mask->ndim <= x->ndim;
-    for (int a = 0; a < mask->ndim && fits; a++)
-        fits = mask->ne[a] == 1 || mask->ne[a] == x->ne[a];
+    for (int a = 0; a < mask->ndim && fits; a++) fits = mask->ne[a] == 1 || mask->ne[a] == x->ne[a];
     return fits ? PYG_OK : pyg_op_fail(in, PYG_STATUS_shape, "mask does not broadcast to x");
 }
 
@@ -18,10 +17,8 @@ pyg_status pyg_infer_soft_max(pyg_infer *in) {
     const pyg_soft_max_params *p = in->params;
     const pyg_tensor *x = &in->src[0]->t;
     PYG_TRY(pyg_need_float(in, 0));
-    if (x->ndim < 1)
-        return pyg_op_fail(in, PYG_STATUS_shape, "x needs an axis");
-    if (in->src[1] != NULL)
-        PYG_TRY(check_mask(in));
+    if (x->ndim < 1) return pyg_op_fail(in, PYG_STATUS_shape, "x needs an axis");
+    if (in->src[1] != NULL) PYG_TRY(check_mask(in));
     pyg_dtype dtype;
     PYG_TRY(pyg_f32_unless(in, p->dtype, &dtype));
     return pyg_infer_result(in, dtype, x->ndim, x->ne);

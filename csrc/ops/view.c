@@ -42,14 +42,12 @@ pyg_status pyg_infer_view(pyg_infer *in) {
         PYG_TRY(check_slice(in, a));
         const int64_t block = a == 0 ? pyg_dtype_row(x->dtype)->block : 1;
         off += (size_t)(p->start[a] / block) * x->nb[a];
-        if (p->keep[a] == 0)
-            continue;
+        if (p->keep[a] == 0) continue;
         ne[n] = p->size[a];
         nb[n++] = p->size[a] > 1 ? x->nb[a] * (size_t)p->step[a] : x->nb[a];
     }
     PYG_TRY(pyg_infer_result(in, x->dtype, n, ne));
-    for (int i = 0; i < n; i++)
-        in->out.nb[i] = nb[i];
+    for (int i = 0; i < n; i++) in->out.nb[i] = nb[i];
     in->view_of = 0;
     /* an empty view may start past the end; it touches nothing, so it starts at 0 */
     in->view_off = pyg_n_elements(&in->out) > 0 ? off : 0;
@@ -87,15 +85,13 @@ pyg_status pyg_infer_reshape(pyg_infer *in) {
 static pyg_status permuted(pyg_infer *in, const int64_t *axes) {
     const pyg_tensor *x = &in->src[0]->t;
     int64_t ne[PYG_MAX_DIMS] = {1, 1, 1, 1};
-    for (int i = 0; i < x->ndim; i++)
-        ne[i] = x->ne[axes[i]];
+    for (int i = 0; i < x->ndim; i++) ne[i] = x->ne[axes[i]];
     if (x->ndim > 0 && axes[0] != 0 && pyg_has_flag(x, PYG_DT_BLOCK))
         return pyg_op_fail(in, PYG_STATUS_shape,
                            "the last axis of %s, which holds its blocks, stays",
                            pyg_dtype_row(x->dtype)->name);
     PYG_TRY(pyg_infer_result(in, x->dtype, x->ndim, ne));
-    for (int i = 0; i < x->ndim; i++)
-        in->out.nb[i] = x->nb[axes[i]];
+    for (int i = 0; i < x->ndim; i++) in->out.nb[i] = x->nb[axes[i]];
     in->view_of = 0;
     in->view_off = 0;
     return PYG_OK;

@@ -1,11 +1,14 @@
 """check_op: one op over dtypes, layouts and thread counts, against an oracle.
 
-Each operand comes as values (float64, or integers); for a dtype it is encoded by the oracles, so what
-pyggml decodes is judged by code that is not its own. Layouts:
+Each operand comes as values (float64, or integers); for a dtype it is encoded by the oracles, so
+what pyggml decodes is judged by code that is not its own. Layouts:
 
-    contiguous  an input                       strided     every second element of a larger input
-    permuted    an input with turned axes      in_place    the result of another op, free to be reused
-    const       a Tensor between guard bytes   one_row     cut to one row
+    contiguous  an input
+    strided     every second element of a larger input, whose other elements are NaN
+    permuted    an input with turned axes
+    in_place    the result of another op, whose memory is free to be taken over
+    const       a Tensor between guard bytes
+    one_row     cut to one row
     empty       cut to no rows
 
 Results must have the same bits for 1, 2 and 5 threads, and leave the guard bytes around them alone.
@@ -14,6 +17,7 @@ Results must have the same bits for 1, 2 and 5 threads, and leave the guard byte
 from __future__ import annotations
 
 import numpy as np
+
 import pyggml as pg
 from oracles import copy as oracle_copy
 from oracles.nmse import nmse

@@ -1,10 +1,11 @@
 """add sub mul div scale silu swiglu."""
 
 import numpy as np
-import pyggml as pg
 import pytest
-from oracles import elementwise as oracle
 from ops.check import BLOCKS, SCALARS, check_op, decode, encode, rand, rounded, run, run_threads
+
+import pyggml as pg
+from oracles import elementwise as oracle
 
 KEEP = {name: name for name in SCALARS}
 TO_F32 = dict.fromkeys(BLOCKS, "f32")
@@ -129,8 +130,15 @@ def test_scale():
     check_op(pg.ops.scale, [rand(6, 50)], oracle.scale, params=params, result=KEEP)
     check_op(pg.ops.scale, [rand(6, 64)], oracle.scale, params=params, dtypes=BLOCKS)
     check_op(pg.ops.scale, [rand(500, 333)], oracle.scale, params={"s": 2.0}, dtypes=("f32", "f16"))
-    check_op(pg.ops.scale, [rand(6, 64)], oracle.scale, params={"s": 3.0, "dtype": "q8_0"},
-             oracle_params={"s": 3.0}, dtypes=("f32", "q4_0"), layouts=("contiguous", "in_place"))
+    check_op(
+        pg.ops.scale,
+        [rand(6, 64)],
+        oracle.scale,
+        params={"s": 3.0, "dtype": "q8_0"},
+        oracle_params={"s": 3.0},
+        dtypes=("f32", "q4_0"),
+        layouts=("contiguous", "in_place"),
+    )
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39])

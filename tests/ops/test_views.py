@@ -1,11 +1,12 @@
-"""Views: slices as numpy's, reshape, permute, transpose, also of memory that is written through them."""
+"""Views: slices as numpy's, reshape, permute, transpose; writes through them."""
 
 import mmap
 
 import numpy as np
-import pyggml as pg
 import pytest
 from ops.check import decode, encode, guarded, rand, run
+
+import pyggml as pg
 
 DTYPES = ("f32", "f8_e4m3", "bf16", "i64")
 
@@ -267,7 +268,7 @@ def test_a_view_writes_into_its_base():
 
 def test_offsets_past_2_to_the_32_bytes():
     try:  # 4 GiB of address space, of which a few pages are touched
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
         memory = mmap.mmap(-1, 1 << 32, flags=flags)
     except (OSError, AttributeError) as e:
         pytest.skip(f"no sparse memory here: {e}")

@@ -1,0 +1,150 @@
+"""rope: both pairings, part of the head, factors, large positions."""
+
+import numpy as np
+import pytest
+from ops.check import BLOCKS, SCALARS, check_op, decode, encode, rand, run, run_threads
+
+import pyggml as pg
+from oracles import rope as oracle
+
+KEEP = {name: name for name in SCALARS}
+ORACLES = {"norm": oracle.rope_norm, "neox": oracle.rope_neox}
+MODES = tuple(ORACLES)
+
+
+def reference(mode):
+    def fn(x, pos, factors=None, **params):
+        return ORACLES[mode](x, pos, freq_factors=factors, **params)
+
+    return fn
+
+
+def positions(n):
+    return np.arange(n, dtype=np.int32) * 37 + 5
+
+
+def check(mode, x, pos, factors=None, *, dtypes=SCALARS, rows=None, **params):
+    check_op(
+        pg.ops.rope,
+        [x, pos, factors],
+        reference(mode),
+        params={**params, "mode": mode},
+        oracle_params=params,
+        dtypes=dtypes,
+        vary=(0,),
+        rows={0: x.ndim - 3, 1: 0} if rows is None else rows,
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rope(mode):
+    check(mode, rand(6, 3, 64), positions(6))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("n_dims", [2, 6, 32, 62, 64])
+def test_part_of_the_head(mode, n_dims):
+    check(mode, rand(5, 2, 64), positions(5), n_dims=n_dims, dtypes=("f32", "f8_e4m3"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_frequencies(mode):
+    params = {"freq_base": 1e6, "freq_scale": 0.25}
+    factors = np.linspace(1, 8, 16)
+    check(mode, rand(5, 2, 32), positions(5), factors, dtypes=("f32", "bf16"), **params)
+    check(mode, rand(5, 2, 40), positions(5), factors, n_dims=32, dtypes=("f32",), **params)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_batches_share_the_positions(mode):
+    check(mode, rand(3, 4, 2, 16), positions(4), dtypes=("f32", "f16"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_many_tokens(mode):
+    check(mode, rand(300, 9, 64), positions(300), dtypes=("f32",))
+
+
+def test_blocks_give_f32():
+    check_op(
+        pg.ops.rope,
+        [rand(4, 2, 64), positions(4)],
+        reference("norm"),
+        dtypes=BLOCKS,
+        vary=(0,),
+        rows={0: 0, 1: 0},
+        result=dict.fromkeys(BLOCKS, "f32"),
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_large_and_negative_positions(mode):
+    pos = np.array([0, 1, -1, -1000, 100_000, 131_071, 1_048_575, 2**31 - 1], np.int64)
+    x = rand(len(pos), 2, 64)
+    got = run_threads(pg.ops.rope(pg.Graph().const(encode(x, "f32")), pos, mode=mode))
+    expected = ORACLES[mode](decode(encode(x, "f32")), pos)
+    np.testing.assert_allclose(decode(got), expected, atol=1e-6)
+
+
+def test_position_zero_copies_and_turning_back_undoes():
+    x = encode(rand(3, 2, 16), "f32")
+    still = run(pg.ops.rope(pg.Graph().const(x), [0, 0, 0]))
+    assert np.array_equal(still.raw(), x.raw())
+    turned = pg.ops.rope(pg.Graph().const(x), [5, 6, 700])
+    back = run(pg.ops.rope(turned, [-5, -6, -700]))
+    np.testing.assert_allclose(decode(back), decode(x), atol=1e-6)
+
+
+def test_e4m3_is_decoded_turned_and_encoded_once():
+    x = encode(rand(4, 2, 64, scale=50.0), "f8_e4m3")
+    pos = np.array([3, 1, 4, 1])
+    got = run(pg.ops.rope(pg.Graph().const(x), pos))
+    wide = pg.ops.rope(pg.Graph().const(encode(decode(x), "f32")), pos)
+    assert np.array_equal(got.raw(), run(pg.ops.cast(wide, "f8_e4m3")).raw())
+
+
+def test_positions_may_be_lists_inputs_or_strided():
+    x = rand(3, 1, 8)
+    expected = oracle.rope_norm(decode(encode(x, "f32")), [7, 8, 9])
+    g = pg.Graph()
+    node = g.const(encode(x, "f32"))
+    strided = g.const(np.array([7, 0, 8, 0, 9, 0], np.int32))[::2]
+    for pos in ([7, 8, 9], np.array([7, 8, 9], np.int16), strided):
+        np.testing.assert_allclose(decode(run(pg.ops.rope(node, pos))), expected, atol=1e-6)
+    fed = pg.ops.rope(node, g.input("pos", (3,), "i32"))
+    got = run(fed, {"pos": np.array([7, 8, 9], np.int32)})
+    np.testing.assert_allclose(decode(got), expected, atol=1e-6)
+
+
+def test_no_heads():
+    node = pg.ops.rope(pg.Graph().const(np.zeros((3, 0, 8), np.float32)), [0, 1, 2])
+    assert run(node).shape == (3, 0, 8)
+
+
+def test_refused():
+    g = pg.Graph()
+    x = g.input("x", (3, 2, 8))
+    pos = [0, 1, 2]
+    for n_dims in (3, 10, 0, -2):
+        with pytest.raises(pg.ParameterError, match="rope: n_dims"):
+            pg.ops.rope(x, pos, n_dims=n_dims)
+    with pytest.raises(pg.ParameterError, match="n_dims = 7 must be even"):
+        pg.ops.rope(g.input("odd", (3, 2, 7)), pos)
+    with pytest.raises(pg.ParameterError, match="mode must be one of norm, neox"):
+        pg.ops.rope(x, pos, mode="mrope")
+    for params in ({"freq_base": 0.0}, {"freq_base": np.nan}, {"freq_scale": 0.0}):
+        with pytest.raises(pg.ParameterError, match="rope: freq_"):
+            pg.ops.rope(x, pos, **params)
+    for bad in ([0, 1], [[0, 1, 2]], np.int64(0)):
+        with pytest.raises(pg.ShapeError, match=r"pos must be \(3,\)"):
+            pg.ops.rope(x, bad)
+    with pytest.raises(pg.ShapeError, match=r"x must be \(..., T, H, D\)"):
+        pg.ops.rope(g.input("flat", (3, 8)), pos)
+    with pytest.raises(pg.DTypeError, match="pos must be i32 or i64"):
+        pg.ops.rope(x, g.input("p", (3,), "f32"))
+    with pytest.raises(pg.DTypeError, match="freq_factors must be f32"):
+        pg.ops.rope(x, pos, np.ones(4, np.float16))
+    with pytest.raises(pg.ShapeError, match=r"freq_factors must be \(4,\)"):
+        pg.ops.rope(x, pos, np.ones(3, np.float32))
+    with pytest.raises(pg.DTypeError, match="x must have a float dtype"):
+        pg.ops.rope(g.input("i", (3, 2, 8), "i32"), pos)
