@@ -65,12 +65,12 @@ static void K(gemm_tile)(int64_t k, const float *panel, int64_t ldp, const float
                              : m > TILE_ROWS                      ? (m + 1) / 2
                                                                   : m;
         switch (rows) {
-        case 1: tile(1, k, panel, ldp, x, ldx, y, ldy, n_cols, accumulate); break;
-        case 2: tile(2, k, panel, ldp, x, ldx, y, ldy, n_cols, accumulate); break;
-        case 3: tile(3, k, panel, ldp, x, ldx, y, ldy, n_cols, accumulate); break;
-        case 4: tile(4, k, panel, ldp, x, ldx, y, ldy, n_cols, accumulate); break;
-        case 5: tile(5, k, panel, ldp, x, ldx, y, ldy, n_cols, accumulate); break;
-        default: tile(6, k, panel, ldp, x, ldx, y, ldy, n_cols, accumulate); break;
+            case 1: tile(1, k, panel, ldp, x, ldx, y, ldy, n_cols, accumulate); break;
+            case 2: tile(2, k, panel, ldp, x, ldx, y, ldy, n_cols, accumulate); break;
+            case 3: tile(3, k, panel, ldp, x, ldx, y, ldy, n_cols, accumulate); break;
+            case 4: tile(4, k, panel, ldp, x, ldx, y, ldy, n_cols, accumulate); break;
+            case 5: tile(5, k, panel, ldp, x, ldx, y, ldy, n_cols, accumulate); break;
+            default: tile(6, k, panel, ldp, x, ldx, y, ldy, n_cols, accumulate); break;
         }
         x += rows * ldx;
         y += rows * ldy;

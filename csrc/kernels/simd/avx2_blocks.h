@@ -161,7 +161,8 @@ static inline void v_encode_q4_1(const float *p, char *block) {
     const v_f32 high = v_max(v_max(x[0], x[1]), v_max(x[2], x[3]));
     /* the first of the least, so that of two zeros the same one is stored as in the scalar code */
     const float least = p[__builtin_ctz(v_where(x, -v_hmax(v_neg(low))))];
-    const float d = (v_hmax(high) - least) / 15.0f;
+    /* + 0: a block of zeros may give -0 - 0 here, where the scalar code has +0 */
+    const float d = (v_hmax(high) - least + 0.0f) / 15.0f;
     const uint16_t halves[2] = {v_half(d), v_half(least)};
     V_UNROLL
     for (int j = 0; j < 4; j++) x[j] = v_sub(x[j], v_set1(least));

@@ -1,0 +1,167 @@
+"""Kernels by address: ctypes functions over numpy arrays, guarded memory, FTZ/DAZ."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import mmap
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from oracles import formats
+from pyggml import _core
+
+ISAS = _core.isas()
+C_FILE = Path(__file__).parents[1] / "c" / "mxcsr.c"
+
+POINTER, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+TO_F32 = (None, POINTER, POINTER, INT)
+DOT = (FLOAT, INT, POINTER, POINTER)
+MV = (None, INT, INT, POINTER, ctypes.c_size_t, POINTER, POINTER)
+BINARY = (None, INT, POINTER, POINTER, POINTER)
+UNARY = (None, INT, POINTER, POINTER)
+ROPE = (None, INT, POINTER, POINTER, POINTER, POINTER)
+
+# dtype: (elements a block, bytes a block, decode oracle, encode oracle)
+DTYPES = {
+    "f32": (1, 4, None, None),
+    "f16": (1, 2, formats.f16_decode, formats.f16_encode),
+    "bf16": (1, 2, formats.bf16_decode, formats.bf16_encode),
+    "f8_e4m3": (1, 1, formats.e4m3_decode, formats.e4m3_encode),
+    "q8_0": (32, 34, formats.q8_0_decode, formats.q8_0_encode),
+    "q4_0": (32, 18, formats.q4_0_decode, formats.q4_0_encode),
+    "q4_1": (32, 20, formats.q4_1_decode, formats.q4_1_encode),
+}
+SCALAR = ("f16", "bf16", "f8_e4m3")
+BLOCKS = ("q8_0", "q4_0", "q4_1")
+
+SIGNATURES = {
+    **{f"to_f32_{name}": TO_F32 for name in DTYPES},
+    **{f"from_f32_{name}": TO_F32 for name in DTYPES},
+    **{f"dot_{name}": DOT for name in DTYPES},
+    **{f"mv_{name}": MV for name in DTYPES},
+    **dict.fromkeys(("add", "sub", "mul", "div", "swiglu"), BINARY),
+    **dict.fromkeys(("rope_norm", "rope_neox"), ROPE),
+    "silu": UNARY,
+    "pack_panel16": (None, POINTER, INT, INT, INT, POINTER),
+    "gemm_tile": (*(None, INT, POINTER, INT, POINTER, INT, INT, POINTER, INT, INT, ctypes.c_int),),
+    "scale": (None, INT, POINTER, FLOAT, FLOAT, POINTER),
+    "axpy": (None, INT, FLOAT, POINTER, POINTER),
+    "rms_norm": (None, INT, POINTER, FLOAT, POINTER),
+    "soft_max": (None, INT, POINTER, FLOAT, POINTER, POINTER),
+    "attn_softmax": (FLOAT, INT, POINTER, FLOAT, POINTER, POINTER, POINTER),
+    "all_finite": (ctypes.c_int, INT, POINTER),
+}
+
+
+def _pointer(argument):
+    if not isinstance(argument, np.ndarray):
+        return argument
+    assert argument.dtype != np.float64, "kernels take float32"
+    return argument.ctypes.data
+
+
+@functools.cache
+def kernel(isa: str, slot: str):
+    """The kernel as a function that takes arrays where the C one takes pointers."""
+    result, *arguments = SIGNATURES[slot]
+    function = ctypes.CFUNCTYPE(result, *arguments)(_core.kernel_address(isa, slot))
+    return lambda *values: function(*(_pointer(value) for value in values))
+
+
+def words(dtype: str):
+    """The numpy type of one stored code."""
+    return {"f32": np.float32, "f16": np.uint16, "bf16": np.uint16}.get(dtype, np.uint8)
+
+
+def row_bytes(dtype: str, n: int) -> int:
+    """Bytes of n elements."""
+    elements, size, *_ = DTYPES[dtype]
+    return n // elements * size
+
+
+def decoded(dtype: str, codes: np.ndarray) -> np.ndarray:
+    """The oracle's float64 values of stored codes."""
+    decode = DTYPES[dtype][2]
+    return codes.astype(np.float64) if decode is None else decode(codes)
+
+
+def encoded(dtype: str, x: np.ndarray) -> np.ndarray:
+    """The oracle's codes for values."""
+    encode = DTYPES[dtype][3]
+    return np.asarray(x, dtype=np.float32) if encode is None else encode(x)
+
+
+class Guarded:
+    """Memory that ends at a page nobody may touch, after another such page."""
+
+    def __init__(self, pages: int = 8) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [POINTER, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+        libc.mprotect.argtypes = [POINTER, ctypes.c_size_t, ctypes.c_int]
+        size = (pages + 2) * mmap.PAGESIZE
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        base = libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+        last = base + size - mmap.PAGESIZE
+        for page in (base, last):
+            assert libc.mprotect(page, mmap.PAGESIZE, 0) == 0
+        view = (ctypes.c_uint8 * (size - 2 * mmap.PAGESIZE)).from_address(base + mmap.PAGESIZE)
+        self.bytes = np.frombuffer(view, dtype=np.uint8)
+
+    def at_end(self, array: np.ndarray) -> np.ndarray:
+        """A copy of the array whose last byte is the last one that may be touched."""
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        place = self.bytes[len(self.bytes) - len(raw) :]
+        place[:] = raw
+        return place.view(array.dtype).reshape(array.shape)
+
+    def at_start(self, array: np.ndarray) -> np.ndarray:
+        """A copy whose first byte is the first one that may be touched."""
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        self.bytes[: len(raw)] = raw
+        return self.bytes[: len(raw)].view(array.dtype).reshape(array.shape)
+
+
+@functools.cache
+def guarded(i: int = 0) -> Guarded:
+    """Guarded memory number i, made once."""
+    return Guarded()
+
+
+def moved(array: np.ndarray, by: int, poison: int = 0x7F) -> np.ndarray:
+    """A copy that starts `by` bytes past a 64-byte border, poison bytes around it."""
+    size = array.nbytes
+    room = np.full(size + 256, poison, dtype=np.uint8)
+    start = -room.ctypes.data % 64 + 64 + by
+    place = room[start : start + size]
+    place[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return place.view(array.dtype).reshape(array.shape)
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Equal byte for byte, NaN payloads and zero signs too."""
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+@functools.cache
+def _mxcsr():
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "mxcsr.so"
+        command = ["cc", "-O1", "-shared", "-fPIC", str(C_FILE), "-o", str(library)]
+        subprocess.run(command, check=True)
+        return ctypes.CDLL(str(library))
+
+
+@contextlib.contextmanager
+def denormals_flushed():
+    """FTZ and DAZ on in this thread, on CPUs that have them."""
+    before = _mxcsr().flush_denormals(1)
+    try:
+        yield
+    finally:
+        _mxcsr().flush_denormals(before)

@@ -1,0 +1,267 @@
+"""to_f32_X and from_f32_X: bit for bit the oracle, in every instruction set."""
+
+import numpy as np
+import pytest
+from kernels.kernel import (
+    BLOCKS,
+    DTYPES,
+    ISAS,
+    SCALAR,
+    denormals_flushed,
+    encoded,
+    guarded,
+    kernel,
+    moved,
+    row_bytes,
+    same_bits,
+    words,
+)
+
+from oracles import formats
+
+SLOTS = {f"{way}_{name}" for way in ("to_f32", "from_f32") for name in DTYPES}
+
+every_isa = pytest.mark.parametrize("isa", ISAS)
+
+
+def decode(isa, dtype, codes, n=None):
+    elements, size, *_ = DTYPES[dtype]
+    n = codes.nbytes // size * elements if n is None else n
+    y = np.full(n, 7, dtype=np.float32)
+    kernel(isa, f"to_f32_{dtype}")(codes, y, n)
+    return y
+
+
+def encode(isa, dtype, x):
+    y = np.zeros(row_bytes(dtype, len(x)), dtype=np.uint8).view(words(dtype))
+    kernel(isa, f"from_f32_{dtype}")(x, y, len(x))
+    return y
+
+
+def beside(points):
+    """Points, their float32 neighbours on both sides, and the negatives of all."""
+    points = np.asarray(points, dtype=np.float32)
+    up, down = np.nextafter(points, np.float32(np.inf)), np.nextafter(points, np.float32(-np.inf))
+    all_points = np.concatenate([points, up, down])
+    return np.concatenate([all_points, -all_points])
+
+
+def special():
+    """Infinities, zeros, denormals, the largest, quiet and signalling NaNs of both signs."""
+    bits = [0x7F800000, 0, 1, 2, 0x7FFFFF, 0x800000, 0x7F7FFFFF]
+    bits += [0x7FC00000, 0x7FA00000, 0x7F800001, 0x7FFFFFFF, 0x7FC12345]
+    bits = np.array(bits, dtype=np.uint32)
+    return np.concatenate([bits, bits | np.uint32(0x80000000)]).view(np.float32)
+
+
+def boundaries(dtype):
+    """Where the code changes: midpoints between neighbouring finite values."""
+    if dtype == "f8_e4m3":
+        return formats.e4m3_boundaries()
+    top = 0x7C00 if dtype == "f16" else 0x7F80
+    codes = np.arange(top, dtype=np.uint16)
+    values = DTYPES[dtype][2](codes)
+    largest = values[-1] + (values[-1] - values[-2]) / 2
+    middle = np.append((values[1:] + values[:-1]) / 2, largest)
+    return np.concatenate([values, middle]).astype(np.float32)
+
+
+def random_floats(n=1_000_000, seed=1):
+    """Random bit patterns: every exponent, NaNs of all kinds."""
+    return np.random.default_rng(seed).integers(0, 2**32, n, dtype=np.uint32).view(np.float32)
+
+
+@every_isa
+def test_all_e4m3_codes(isa):
+    codes = np.arange(256, dtype=np.uint8)
+    y = decode(isa, "f8_e4m3", codes)
+    expected = formats.E4M3_VALUES.astype(np.float32)
+    assert np.array_equal(y, expected, equal_nan=True)
+    assert np.array_equal(np.signbit(y), codes >= 0x80)
+    assert y.view(np.uint32)[0x7F] == 0x7FC00000
+    assert y.view(np.uint32)[0xFF] == 0xFFC00000
+
+
+@every_isa
+def test_e4m3_codes_survive(isa):
+    codes = np.arange(256, dtype=np.uint8)
+    assert same_bits(encode(isa, "f8_e4m3", decode(isa, "f8_e4m3", codes)), codes)
+
+
+@every_isa
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_all_16_bit_codes(isa, dtype):
+    codes = np.arange(65536, dtype=np.uint32).astype(np.uint16)
+    y = decode(isa, dtype, codes)
+    with np.errstate(invalid="ignore"):
+        expected = DTYPES[dtype][2](codes).astype(np.float32)
+    assert np.array_equal(y, expected, equal_nan=True)
+    assert np.array_equal(np.signbit(y), codes >= 0x8000)
+    back = encode(isa, dtype, y)
+    quiet = 0x0200 if dtype == "f16" else 0x0040
+    assert same_bits(back, np.where(np.isnan(y), codes | quiet, codes).astype(np.uint16))
+
+
+def test_bf16_decode_moves_bits():
+    codes = np.arange(65536, dtype=np.uint32).astype(np.uint16)
+    for isa in ISAS:
+        assert same_bits(decode(isa, "bf16", codes).view(np.uint32), codes.astype(np.uint32) << 16)
+
+
+@every_isa
+@pytest.mark.parametrize("dtype", SCALAR)
+def test_encode_at_every_boundary(isa, dtype):
+    x = np.concatenate([beside(boundaries(dtype)), special()])
+    assert same_bits(encode(isa, dtype, x), encoded(dtype, x))
+
+
+@every_isa
+def test_e4m3_reported_faults(isa):
+    # ties to even (ml_dtypes#221); no rounding through f16 (Microfloats.jl#25); overflow
+    x = np.array([4.25, 4.75, 17, 19, 21, 1.31640625], dtype=np.float32)
+    values = [4, 5, 16, 20, 20, 1.375]
+    assert decode(isa, "f8_e4m3", encode(isa, "f8_e4m3", x)).tolist() == values
+    bits = np.array([0x3F880001, 0x41880001, 0x3A800001, 0x3A800000], dtype=np.uint32)
+    assert encode(isa, "f8_e4m3", bits.view(np.float32)).tolist() == [0x39, 0x59, 0x01, 0x00]
+    big = np.array([448, 464, 465, 1000, 3e10, np.inf, -1000], dtype=np.float32)
+    assert encode(isa, "f8_e4m3", big).tolist() == [0x7E] * 6 + [0xFE]
+
+
+@every_isa
+@pytest.mark.parametrize("dtype", SCALAR)
+def test_encode_random_bits(isa, dtype):
+    x = random_floats()
+    assert same_bits(encode(isa, dtype, x), encoded(dtype, x))
+
+
+@every_isa
+@pytest.mark.parametrize("dtype", SCALAR)
+def test_ftz_and_daz_change_nothing(isa, dtype):
+    x = np.concatenate([special(), beside(boundaries(dtype)), random_floats(100_000)])
+    codes = encode(isa, dtype, x)
+    values = decode(isa, dtype, codes)
+    with denormals_flushed():
+        flushed_codes = encode(isa, dtype, x)
+        flushed_values = decode(isa, dtype, codes)
+    assert same_bits(flushed_codes, codes)
+    assert same_bits(flushed_values, values)
+
+
+@every_isa
+@pytest.mark.parametrize("slot", ["to_f32_f32", "from_f32_f32"])
+def test_f32_moves_bits(isa, slot):
+    x = np.concatenate([special(), random_floats(1003)])
+    y = np.zeros_like(x)
+    kernel(isa, slot)(x, y, len(x))
+    assert same_bits(y, x)
+    kernel(isa, slot)(y, y, len(y))
+    assert same_bits(y, x)
+
+
+# ---- lengths, alignment, borders -------------------------------------------------------------
+
+
+@every_isa
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_length(isa, dtype):
+    elements = DTYPES[dtype][0]
+    x = np.random.default_rng(2).standard_normal(1024).astype(np.float32)
+    step = words(dtype)().nbytes
+    for n in range(0, 260 if elements == 1 else 9 * 32, elements):
+        codes = encoded(dtype, x[:n])
+        count = row_bytes(dtype, n)
+        source, target = guarded(0).at_end(x[:n]), guarded(1).at_end(np.zeros_like(codes))
+        kernel(isa, f"from_f32_{dtype}")(source, target, n)
+        assert same_bits(target, codes)
+        room = np.full(count + 64, 0x7F, np.uint8)
+        first = 16 + n % 5 * step
+        kernel(isa, f"from_f32_{dtype}")(moved(x[:n], n % 7 * 4), room[first:], n)
+        assert same_bits(room[first : first + count], codes.view(np.uint8).reshape(-1))
+        assert (np.delete(room, slice(first, first + count)) == 0x7F).all()
+
+        whole = decode("generic", dtype, codes)
+        source, values = guarded(0).at_end(codes), guarded(1).at_end(np.zeros(n, np.float32))
+        kernel(isa, f"to_f32_{dtype}")(source, values, n)
+        assert same_bits(values, whole)
+        values = np.full(n + 16, 9, np.float32)
+        kernel(isa, f"to_f32_{dtype}")(moved(codes, n % 5 * step), values[3:], n)
+        assert same_bits(values[3 : n + 3], whole)
+        assert (values[:3] == 9).all()
+        assert (values[n + 3 :] == 9).all()
+
+
+# ---- blocks ----------------------------------------------------------------------------------
+
+
+def block_samples():
+    """Finite blocks: all magnitudes, constants, zeros of both signs, ties, one outlier."""
+    rng = np.random.default_rng(3)
+    normal = rng.standard_normal((400, 32)) * 10.0 ** rng.uniform(-6, 6, (400, 1))
+    whole = rng.integers(-127, 128, (200, 32)) / 2.0
+    whole[:, 0] = 127  # d = 1: products with halves are ties
+    shifted = rng.standard_normal((100, 32)) + 50
+    constant = np.repeat(rng.standard_normal((20, 1)), 32, axis=1)
+    zeros = np.where(rng.integers(0, 2, (20, 32)) > 0, 0.0, -0.0)
+    half_zero = np.maximum(rng.standard_normal((50, 32)), rng.choice([0.0, -0.0], (50, 32)))
+    outlier = np.where(np.arange(32) == 5, 100.0, rng.standard_normal((20, 32)))
+    equal = np.where(rng.integers(0, 2, (50, 32)) > 0, 1.5, -1.5)  # extremes of both signs
+    huge = rng.uniform(-1, 1, (20, 32)) * 1e38
+    parts = [normal, whole, shifted, constant, zeros, half_zero, outlier, equal, huge]
+    return np.concatenate(parts).astype(np.float32)
+
+
+def odd_blocks():
+    """NaN or infinity at every place, denormal blocks, and differences that overflow."""
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((32 * 4, 32)).astype(np.float32)
+    for i, value in enumerate([np.nan, -np.nan, np.inf, -np.inf]):
+        for j in range(32):
+            x[i * 32 + j, j] = value
+    tiny = (rng.standard_normal((50, 32)) * 10.0 ** rng.uniform(-45, -36, (50, 1))).astype("f4")
+    wide = (rng.choice([-3e38, 3e38], (10, 32))).astype(np.float32)
+    return np.concatenate([x, tiny, wide])
+
+
+@every_isa
+@pytest.mark.parametrize("dtype", BLOCKS)
+def test_block_encode_is_the_reference_quantisation(isa, dtype):
+    x = block_samples().reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = encoded(dtype, x)
+    codes = encode(isa, dtype, x).reshape(-1, DTYPES[dtype][1])
+    wrong = np.flatnonzero((codes != expected.reshape(codes.shape)).any(axis=1))
+    assert wrong.size == 0, (wrong[:5], x.reshape(-1, 32)[wrong[:1]])
+
+
+@every_isa
+@pytest.mark.parametrize("dtype", BLOCKS)
+def test_block_encode_of_what_is_not_finite(isa, dtype):
+    x = odd_blocks().reshape(-1)
+    codes = encode(isa, dtype, x)
+    assert same_bits(codes, encode("generic", dtype, x))
+    values = decode(isa, dtype, codes).reshape(-1, 32)
+    assert np.isnan(values[:128]).all()
+    raw = codes.reshape(-1, DTYPES[dtype][1])
+    scales = raw[:128, : 4 if dtype == "q4_1" else 2].copy().view(np.uint16)
+    assert (scales == 0x7E00).all()
+    assert (raw[:128, scales.itemsize * scales.shape[1] :] == 0).all()
+
+
+@every_isa
+@pytest.mark.parametrize("dtype", BLOCKS)
+def test_block_decode(isa, dtype):
+    rng = np.random.default_rng(5)
+    size = DTYPES[dtype][1]
+    raw = rng.integers(0, 256, (3000, size), dtype=np.uint8)
+    heads = raw[:, : 4 if dtype == "q4_1" else 2]
+    heads[:, 1::2] &= 0xBF  # no infinity, no NaN: exponents below 16 (and all subnormals)
+    heads[1500:, 1::2] |= 0x40
+    heads[1500:, 1::2] &= 0xFB
+    raw[:3, :2] = [[0, 0], [0, 0x80], [1, 0]]
+    expected = DTYPES[dtype][2](raw.reshape(-1)).astype(np.float32)
+    y = decode(isa, dtype, raw)
+    assert np.array_equal(y, expected)
+    assert same_bits(y, decode("generic", dtype, raw))
+    with denormals_flushed():
+        flushed = decode(isa, dtype, raw)
+    assert same_bits(flushed, y)

@@ -1,0 +1,26 @@
+"""Every slot of the kernel table has a test, and every instruction set its own code."""
+
+import pytest
+from kernels import test_attn_kernels, test_convert, test_dot, test_gemm, test_vec
+from kernels.kernel import ISAS, SIGNATURES
+
+from pyggml import _core
+
+MODULES = (test_attn_kernels, test_convert, test_dot, test_gemm, test_vec)
+
+
+def test_every_slot_is_tested():
+    tested = set().union(*(module.SLOTS for module in MODULES))
+    assert tested == set(_core.kernel_slots()) == set(SIGNATURES)
+
+
+def test_generic_comes_first():
+    assert ISAS[0] == "generic"
+    assert len(set(ISAS)) == len(ISAS)
+
+
+@pytest.mark.parametrize("slot", _core.kernel_slots())
+def test_every_set_has_its_own_kernels(slot):
+    addresses = [_core.kernel_address(isa, slot) for isa in ISAS]
+    assert all(addresses)
+    assert len(set(addresses)) == len(addresses)
