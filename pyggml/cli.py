@@ -23,7 +23,7 @@ from pyggml.tools.run import (
 )
 
 if TYPE_CHECKING:
-    from pyggml import Llama
+    from pyggml.llm.model import Llama
     from pyggml.tools.inspect import Summary
 
 app = typer.Typer(
@@ -63,7 +63,7 @@ Scales = Annotated[
     Any,
     _model(
         "--kv-scales",
-        help='Scales of an f8_e4m3 cache: file, unit, {"0": [k, v], ...}, or a file of that.',
+        help=r'Scales of an f8_e4m3 cache: file, unit, {"0": \[k, v], ...}, or a file of that.',
         parser=_kv_scales,
         metavar="file|unit|JSON",
     ),
@@ -72,6 +72,9 @@ Flash = Annotated[bool, _model("--flash-attn/--no-flash-attn", help="Fused atten
 Check = Annotated[bool, _model("--check", help="Look for NaN in the weights when loading.")]
 Verbose = Annotated[bool, _model("--verbose", help="Print what was loaded.")]
 System = Annotated[str | None, typer.Option("--system", help="System message of the chat.")]
+Tokens = Annotated[
+    int, _sampling("-n", "--max-tokens", help="Tokens an answer; -1: all that fit.", min=-1)
+]
 Temp = Annotated[float, _sampling("--temp", help="Temperature; 0 takes the likeliest token.")]
 TopK = Annotated[int, _sampling("--top-k", help="Keep the k likeliest; 0 keeps all.")]
 TopP = Annotated[float, _sampling("--top-p", help="Keep the likeliest of this total probability.")]
@@ -94,7 +97,7 @@ def run_command(
     model: Model,
     prompt: Annotated[str | None, typer.Option("-p", "--prompt", help="The prompt.")] = None,
     file: Annotated[Path | None, typer.Option("-f", "--file", help="Prompt from a file.")] = None,
-    n: Annotated[int, _sampling("-n", "--max-tokens", help="Tokens to generate.", min=1)] = 128,
+    n: Tokens = 128,
     chat: Annotated[
         bool, typer.Option("--chat", help="Ask through the model's chat template.")
     ] = False,
@@ -144,7 +147,7 @@ def run_command(
 def chat_command(
     model: Model,
     system: System = None,
-    n: Annotated[int, _sampling("-n", "--max-tokens", help="Tokens an answer.", min=1)] = 512,
+    n: Tokens = 512,
     n_ctx: Context = 2048,
     n_batch: Batch = 512,
     threads: Threads = None,

@@ -9,7 +9,7 @@ from pyggml.errors import ContextError
 from pyggml.tools.run import SamplingOptions, collect
 
 if TYPE_CHECKING:
-    from pyggml import Llama
+    from pyggml.llm.model import Llama
 
 HELP = "/reset starts over, /exit (or Ctrl-D) ends, Ctrl-C stops an answer"
 

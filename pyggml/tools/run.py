@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from pyggml.errors import ParameterError
 
 if TYPE_CHECKING:
-    from pyggml import Llama
+    from pyggml.llm.model import Llama
 
 KVScales: TypeAlias = str | dict[int, tuple[float | None, float | None]]
 
@@ -36,9 +36,9 @@ class ModelOptions:
 
     def open(self, path: Path, **changed: Any) -> Llama:
         """Open a model with these options, some of them changed."""
-        from pyggml import Llama
+        from pyggml.llm.model import Llama
 
-        return Llama(str(path), **(asdict(self) | changed))
+        return Llama(path, **(asdict(self) | changed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Report:
         """The figures for people."""
         rows = [
             f"prompt  {self.prompt_tokens} tokens, {_speed(self.prompt_tokens_per_second)}",
-            f"answer  {self.decode_tokens} tokens, {_speed(self.decode_tokens_per_second)}",
+            f"answer  {len(self.token_ids)} tokens, {_speed(self.decode_tokens_per_second)}",
             f"load    {self.load_seconds:.2f} s, peak memory {_mb(self.peak_memory_bytes)}",
             f"cache   {_mb(self.cache_bytes)} ({self.cache_name}, {self.n_ctx} tokens)",
         ]
@@ -219,7 +219,7 @@ def make_report(llm: Llama, options: ModelOptions, text: str, reason: str | None
         cache_bytes=llm.cache_bytes,
         type_k=options.type_k,
         type_v=options.type_v,
-        n_ctx=int(llm.n_ctx() if callable(llm.n_ctx) else llm.n_ctx),
+        n_ctx=llm.n_ctx(),
     )
 
 

@@ -1,0 +1,52 @@
+# make run      fetch a model, answer a question with an F8_E4M3 cache, print speed and cache size
+# make test     build, then every test            make check   linters, types, warnings as errors
+# make bench    benchmarks                        make format  what check wants of the layout
+# make clean    remove what was built
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+QUESTION ?= Why is the sky blue? Answer in two sentences.
+SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard pyggml/*.pyx pyggml/*.pxd) \
+    $(shell find csrc -name '*.[ch]' -o -name '*.inc')
+WARNINGS := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wvla -Werror
+COMPILE := -std=c11 -O2 -Icsrc $(WARNINGS) -c -o /dev/null
+
+.PHONY: run test check bench format clean
+run: $(VENV)/run.stamp
+	$(BIN)/pyggml pull smollm2
+	$(BIN)/pyggml run smollm2 --chat --temp 0 -p "$(QUESTION)" -ctk f8_e4m3 -ctv f8_e4m3 --compare-cache
+
+test: $(VENV)/test.stamp
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/test.stamp
+	$(BIN)/python -m pytest bench
+
+check: $(VENV)/dev.stamp
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest --allowlist tests/stubtest_allow.txt pyggml._core
+	PATH="$(abspath $(BIN)):$$PATH" cython-lint pyggml/_core.pyx pyggml/_core.pxd  # it looks for pycodestyle there
+	$(BIN)/double-quote-cython-strings pyggml/_core.pyx pyggml/_core.pxd
+	find csrc tests/c -name '*.[ch]' | xargs $(BIN)/clang-format --dry-run -Werror
+	$(BIN)/codespell
+	for cc in gcc clang; do if command -v $$cc > /dev/null; then find csrc -name '*.c' | xargs -n 1 $$cc $(COMPILE) || exit 1; fi; done
+	PYGGML_WERROR=1 $(BIN)/pip wheel -q --no-deps --wheel-dir $(VENV)/wheel .
+
+format: $(VENV)/dev.stamp
+	$(BIN)/ruff format . && $(BIN)/ruff check --fix-only .
+	find csrc tests/c -name '*.[ch]' | xargs $(BIN)/clang-format -i
+
+# Each stamp: the package, built and installed in place, with the extra that the target needs.
+$(VENV)/run.stamp: EXTRA :=
+$(VENV)/test.stamp: EXTRA := [test]
+$(VENV)/dev.stamp: EXTRA := [test,dev]
+$(VENV)/%.stamp: $(SOURCES)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo "This Python has no venv: install it (Debian: apt install python3-venv)" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check -e '.$(EXTRA)'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info pyggml/_core.c pyggml/_core*.so tests/c/build
