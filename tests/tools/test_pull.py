@@ -226,6 +226,16 @@ def test_damaged_wheel(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert names(cache) == []
 
 
+def test_damage_inside_a_wheel(cache: Path, wheels: Path) -> None:
+    wheel = make_wheel(wheels)
+    data = bytearray(wheel.read_bytes())
+    data[500:520] = bytes(20)
+    wheel.write_bytes(data)
+    with pytest.raises(PullError, match="is damaged"):
+        pull.pull("toy")
+    assert names(cache) == []
+
+
 def test_silent_failure(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_pip(tmp_path, monkeypatch, "sys.exit(7)\n")
     with pytest.raises(PullError, match=r"\(exit code 7\): it printed nothing"):

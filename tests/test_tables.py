@@ -1,0 +1,138 @@
+"""The tables of the C core are the test plan: every row is documented, has an oracle, is tested."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from functools import cache
+from pathlib import Path
+from types import FunctionType
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from oracles import copy as formats
+from pyggml import _core, ops
+from pyggml.dtypes import DTYPES, DType
+
+ROOT = Path(__file__).parents[1]
+ORACLE_FOLDER = ROOT / "tests/oracles"
+ROWS = {row["name"]: row for row in _core.op_table()}
+FUNCTIONS = {name: getattr(ops, name) for name in ops.__all__}
+FLOATS = [kind for kind in DTYPES if kind.is_float]
+INDICES = [kind for kind in DTYPES if kind.is_index]
+
+# Ops that move bytes: copies by what the oracle calls them, views by numpy's own indexing.
+ORACLE_NAMES = {"cont": "cast", "cpy": "cast"}
+
+
+@cache
+def oracles() -> dict[str, FunctionType]:
+    """Every function of tests/oracles, by name."""
+    found: dict[str, FunctionType] = {}
+    for path in ORACLE_FOLDER.glob("*.py"):
+        module = importlib.import_module(f"oracles.{path.stem}")
+        found.update(inspect.getmembers(module, inspect.isfunction))
+    return found
+
+
+@cache
+def names_in_tests() -> frozenset[str]:
+    """Names that tests/ops uses: attributes of a thing called `ops`, and whole strings."""
+    names = set()
+    for path in (ROOT / "tests/ops").glob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("ops"):
+                names.add(node.attr)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                names.add(node.value)
+    return frozenset(names)
+
+
+def ids(kind: DType) -> str:
+    return kind.name
+
+
+def test_tables_are_whole() -> None:
+    assert len(ROWS) == len(_core.op_table())
+    assert {"mul_mat", "flash_attn_ext", "set_rows"} <= set(ROWS)
+    assert pg.f8_e4m3 in FLOATS
+    assert len(FLOATS) + len(INDICES) == len(DTYPES)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_op_has_a_function(name: str) -> None:
+    assert name in ops.__all__
+    signature = inspect.signature(FUNCTIONS[name])
+    takes = list(signature.parameters)
+    for operand in ROWS[name]["operands"]:
+        assert operand.rstrip("?") in takes
+        if operand.endswith("?"):
+            assert signature.parameters[operand.rstrip("?")].default is None
+
+
+@pytest.mark.parametrize("name", ops.__all__)
+def test_function_is_documented(name: str) -> None:
+    doc = inspect.getdoc(FUNCTIONS[name])
+    assert doc
+    elsewhere = re.search(r"(?:The same as|dtypes and errors as) `(\w+)`", doc)
+    if elsewhere:
+        assert elsewhere[1] in ops.__all__
+    else:
+        for section in ("Shapes:", "Dtypes:", "Source:"):
+            assert section in doc
+        if len(inspect.signature(FUNCTIONS[name]).parameters) > 1:
+            assert "Raises:" in doc
+    for path in re.findall(r"\bcsrc/[\w/.]+\w", doc):
+        assert (ROOT / path).is_file(), f"{name}: there is no {path}"
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if not row["view"]])
+def test_op_has_an_oracle(name: str) -> None:
+    wanted = ORACLE_NAMES.get(name, name)
+    found = [n for n in oracles() if n == wanted or n.startswith(f"{wanted}_")]
+    assert found
+    assert all(oracles()[n].__doc__ for n in found)
+
+
+@pytest.mark.parametrize("name", ops.__all__)
+def test_op_has_a_test(name: str) -> None:
+    assert name in names_in_tests()
+
+
+@pytest.mark.parametrize("kind", FLOATS, ids=ids)
+def test_float_dtype_round_trip(kind: DType) -> None:
+    values = np.random.default_rng(3).normal(0, 2, (5, 64)).astype(np.float32)
+    stored = pg.tensor(values, dtype=kind)
+    assert stored.dtype is kind
+    assert stored.raw().tobytes() == formats.encode(values, kind.name).tobytes()
+    decoded = stored.dequantize()
+    assert np.array_equal(decoded, formats.decode(stored.raw(), kind.name).reshape(5, 64))
+    again = pg.tensor(decoded, dtype=kind)
+    if kind.is_block:  # a block's scale may be chosen anew, the values hardly move
+        assert np.abs(again.dequantize() - decoded).max() <= np.abs(decoded - values).max()
+    else:
+        assert again.raw().tobytes() == stored.raw().tobytes()
+
+
+@pytest.mark.parametrize("kind", INDICES, ids=ids)
+def test_index_dtype_round_trip(kind: DType) -> None:
+    assert kind.numpy is not None
+    info = np.iinfo(kind.numpy)
+    values = np.array([info.min, -1, 0, 1, info.max], kind.numpy)
+    g = pg.Graph()
+    x = g.input("x", values.shape, kind)
+    assert np.array_equal(g.compile(ops.cont(x))(x=values), values)
+    assert np.array_equal(pg.tensor(values).numpy(), values)
+
+
+@pytest.mark.parametrize("kind", DTYPES, ids=ids)
+def test_dtype_in_files(kind: DType) -> None:
+    """The GGUF tables and the C table agree about every dtype."""
+    from pyggml.gguf import BY_NAME
+
+    stored = BY_NAME[kind.name]
+    assert (stored.id, stored.block, stored.bytes) == (kind.gguf_id, kind.block, kind.itemsize)
