@@ -100,7 +100,9 @@ int32_t pyg_graph_n_nodes(const pyg_graph *graph);
 pyg_status pyg_graph_input(pyg_graph *graph, const char *name, pyg_dtype dtype, int ndim,
                            const int64_t *ne, int32_t *id);
 
-/* Memory of the caller's, captured by pointer. Any strides; `writable` 0 makes every write into it an error. */
+/* Memory of the caller's, captured by pointer. `writable` 0 makes every write into it an error. Any strides that are
+ * multiples of a scalar element's size, as `data` is; blocks lie side by side along the first axis. Elements of
+ * writable memory may not overlap. Strides of axes of length 1 do not matter. */
 pyg_status pyg_graph_const(pyg_graph *graph, const pyg_tensor *tensor, const char *name,
                            int writable, int32_t *id);
 
@@ -167,6 +169,9 @@ pyg_status pyg_program_run(pyg_program *program, const void *const *inputs, void
 uint64_t pyg_alloc_count(void);
 uint64_t pyg_node_count(void);
 uint64_t pyg_program_count(void);
+
+/* Allocations not freed yet. */
+uint64_t pyg_alloc_live(void);
 
 /* Makes the n-th allocation from now fail; 0 switches the hook off. */
 void pyg_alloc_fail_in(int64_t n);

@@ -89,6 +89,7 @@ cdef extern from "pyggml.h" nogil:
                                void *const *outputs, pyg_poll_fn poll, void *poll_ctx)
 
     uint64_t pyg_alloc_count()
+    uint64_t pyg_alloc_live()
     uint64_t pyg_node_count()
     uint64_t pyg_program_count()
     void pyg_alloc_fail_in(int64_t n)
@@ -108,6 +109,11 @@ cdef extern from "kernels/kernels.h" nogil:
     ctypedef void (*pyg_from_f32_fn)(const float *src, void *dst, int64_t n) noexcept
     pyg_to_f32_fn pyg_to_f32(pyg_dtype dtype)
     pyg_from_f32_fn pyg_from_f32(pyg_dtype dtype)
+
+
+cdef extern from "thread/fpmode.h" nogil:
+    uint64_t pyg_fp_enter()
+    void pyg_fp_leave(uint64_t old)
 
 
 cdef extern from "thread/pool.h" nogil:

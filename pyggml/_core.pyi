@@ -36,6 +36,7 @@ class _OpRow(TypedDict):
 
 class _Counters(TypedDict):
     allocations: int
+    live: int
     nodes: int
     programs: int
 

@@ -10,11 +10,12 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.math cimport isnan
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcpy, memset
 
 import os
 import threading
+from operator import index
 
 from pyggml.errors import (
     STATUS,
@@ -24,6 +25,8 @@ from pyggml.errors import (
     PyggmlError,
     ShapeError,
 )
+
+cdef Py_ssize_t MAX_OUTPUTS = 1 << 20
 
 MAX_DIMS = PYG_MAX_DIMS
 MAX_THREADS = PYG_MAX_THREADS
@@ -125,9 +128,10 @@ def kernel_address(str isa, str slot):
 
 
 def counters():
-    """How many C allocations, graph nodes and programs this process has made so far."""
+    """C allocations, graph nodes and programs made so far, and the allocations still live."""
     return {
         "allocations": pyg_alloc_count(),
+        "live": pyg_alloc_live(),
         "nodes": pyg_node_count(),
         "programs": pyg_program_count(),
     }
@@ -165,6 +169,9 @@ cdef int64_t convert_length(Py_buffer *src, Py_buffer *dst, pyg_dtype dtype, bin
     cdef int64_t n = f32.len // 4
     if n % row.block != 0 or f32.len % 4 != 0 or other.len != n // row.block * row.bytes:
         raise ShapeError(f"{row.name.decode()}: {f32.len} bytes of f32 do not match {other.len}")
+    cdef size_t unit = row.bytes if row.block == 1 else 1
+    if n > 0 and (<size_t>f32.buf % 4 != 0 or <size_t>other.buf % unit != 0):
+        raise ParameterError(f"{row.name.decode()}: the memory is not aligned")
     return n
 
 
@@ -172,6 +179,7 @@ def to_f32(int dtype, src, dst):
     """Decodes the buffer src, dense elements of dtype, into the F32 buffer dst."""
     cdef Py_buffer s, d
     cdef pyg_to_f32_fn fn
+    cdef uint64_t fp
     PyObject_GetBuffer(src, &s, PyBUF_SIMPLE)
     try:
         PyObject_GetBuffer(dst, &d, PyBUF_SIMPLE | PyBUF_WRITABLE)
@@ -180,7 +188,9 @@ def to_f32(int dtype, src, dst):
             fn = pyg_to_f32(dtype)
             if fn == NULL:
                 raise ParameterError(f"{pyg_dtype_get(dtype).name.decode()} has no decoder")
+            fp = pyg_fp_enter()  # the host may have denormals switched off
             fn(s.buf, <float *>d.buf, n)
+            pyg_fp_leave(fp)
         finally:
             PyBuffer_Release(&d)
     finally:
@@ -191,6 +201,7 @@ def from_f32(int dtype, src, dst):
     """Encodes the F32 buffer src into dst, dense elements of dtype."""
     cdef Py_buffer s, d
     cdef pyg_from_f32_fn fn
+    cdef uint64_t fp
     PyObject_GetBuffer(src, &s, PyBUF_SIMPLE)
     try:
         PyObject_GetBuffer(dst, &d, PyBUF_SIMPLE | PyBUF_WRITABLE)
@@ -199,7 +210,9 @@ def from_f32(int dtype, src, dst):
             fn = pyg_from_f32(dtype)
             if fn == NULL:
                 raise ParameterError(f"{pyg_dtype_get(dtype).name.decode()} has no encoder")
+            fp = pyg_fp_enter()
             fn(<const float *>s.buf, d.buf, n)
+            pyg_fp_leave(fp)
         finally:
             PyBuffer_Release(&d)
     finally:
@@ -211,15 +224,22 @@ def from_f32(int dtype, src, dst):
 
 cdef int read_shape(shape, int64_t *ne) except -1:
     """Turns a numpy shape into ne order; returns ndim."""
-    cdef int ndim = len(shape)
+    cdef Py_ssize_t ndim = len(shape)
     if ndim > PYG_MAX_DIMS:
-        raise ShapeError(f"shape {tuple(shape)}: at most {PYG_MAX_DIMS} axes, got {ndim}")
+        raise ShapeError(f"shape: at most {PYG_MAX_DIMS} axes, got {ndim}")
     for i in range(ndim):
         try:
-            ne[i] = shape[ndim - 1 - i]
+            ne[i] = index(shape[ndim - 1 - i])
         except OverflowError:
             raise ShapeError(f"shape {tuple(shape)}: an axis passes 64 bits") from None
-    return ndim
+    return <int>ndim
+
+
+cdef bytes encode_name(str name, str what):
+    raw = name.encode()
+    if b"\0" in raw:
+        raise ParameterError(f"{what}: a name has no NUL")
+    return raw
 
 
 cdef object tensor_shape(const pyg_tensor *t):
@@ -228,7 +248,7 @@ cdef object tensor_shape(const pyg_tensor *t):
 
 cdef int64_t as_i64(value, str op, bytes name) except? -1:
     try:
-        return value
+        return index(value)
     except (OverflowError, TypeError) as e:
         raise ParameterError(f"{op}: {name.decode()}: {e}") from None
 
@@ -236,8 +256,12 @@ cdef int64_t as_i64(value, str op, bytes name) except? -1:
 cdef int pack_axes(const pyg_op_row *row, const pyg_param *p, value, char *field) except -1:
     """A per-axis list in numpy order becomes int64[4] in ne order; a permutation's values turn too."""
     cdef int64_t axes[4]
-    cdef int n = len(value)
     op = row.name.decode()
+    try:
+        value = tuple(value) if len(value) <= PYG_MAX_DIMS else value
+    except TypeError as e:
+        raise ParameterError(f"{op}: {p.name.decode()}: {e}") from None
+    cdef Py_ssize_t n = len(value)
     if n > PYG_MAX_DIMS:
         raise ShapeError(f"{op}: {p.name.decode()}: at most {PYG_MAX_DIMS} axes, got {n}")
     for i in range(PYG_MAX_DIMS):
@@ -325,9 +349,7 @@ cdef class Graph:
         cdef int64_t ne[4]
         cdef int32_t node
         cdef int ndim = read_shape(shape, ne)
-        raw = name.encode()
-        if b"\0" in raw:
-            raise ParameterError("input: a name has no NUL")
+        raw = encode_name(name, "input")
         with self.lock:
             check(pyg_graph_input(self.ptr, raw, dtype, ndim, ne, &node))
         return node
@@ -348,9 +370,11 @@ cdef class Graph:
                 raise ShapeError(f"const '{name}': {view.len} bytes given, "
                                  f"{pyg_extent_bytes(&t)} needed for {tuple(shape)}")
             t.data = <char *>view.buf
+            raw = encode_name(name, "const")
+            owner = memoryview(buffer)  # an exported buffer cannot be resized or closed
             with self.lock:
-                check(pyg_graph_const(self.ptr, &t, name.encode(), writable, &node))
-                self.owners.append((node, buffer))
+                check(pyg_graph_const(self.ptr, &t, raw, writable, &node))
+                self.owners.append((node, owner))
         finally:
             PyBuffer_Release(&view)
         return node
@@ -360,23 +384,24 @@ cdef class Graph:
         cdef int32_t src[PYG_MAX_SRC]
         cdef char packed[PYG_MAX_PARAM_BYTES]
         cdef int32_t node
-        cdef int n_src = len(srcs)
+        cdef Py_ssize_t n_src = len(srcs)
         row = pyg_op_get(op)
         if row == NULL:
             raise ParameterError(f"there is no op number {op}")
         if n_src > PYG_MAX_SRC:
             raise ParameterError(f"{row.name.decode()}: {n_src} operands given")
         for i in range(n_src):
-            src[i] = srcs[i]
+            src[i] = index(srcs[i])
         pack_params(row, params, packed)
         with self.lock:
-            check(pyg_graph_op(self.ptr, op, src, n_src, packed, &node))
+            check(pyg_graph_op(self.ptr, op, src, <int>n_src, packed, &node))
         return node
 
     def set_name(self, int32_t node, str name):
         """Names a node in messages."""
+        raw = encode_name(name, "name")
         with self.lock:
-            check(pyg_graph_set_name(self.ptr, node, name.encode()))
+            check(pyg_graph_set_name(self.ptr, node, raw))
 
     def node(self, int32_t node):
         """(op number, name, shape, dtype number, operand ids, root id, writable) of a node."""
@@ -429,7 +454,7 @@ cdef class Program:
 
     cdef pyg_program *ptr
     cdef readonly tuple inputs     # ids, in the order that run() wants them
-    cdef tuple owners
+    cdef tuple owners              # the constants' memory
     cdef object interrupt          # exception that a signal handler raised during the run
     cdef object lock
     cdef Py_buffer *buffers        # one an input, then one an output
@@ -443,21 +468,26 @@ cdef class Program:
         self.ptr = NULL
         self.lock = threading.Lock()
         self.n_out = len(outputs)
+        if self.n_out > MAX_OUTPUTS:
+            raise ParameterError(f"compile: at most {MAX_OUTPUTS} outputs, got {self.n_out}")
+        ends = [index(n) for n in outputs]  # read once: a sequence may answer otherwise later
+        self.n_out = len(ends)
         ids = <int32_t *>PyMem_Calloc(max(self.n_out, 1), sizeof(int32_t))
         if ids == NULL:
             raise MemoryError
         try:
             for i in range(self.n_out):
-                ids[i] = outputs[i]
+                ids[i] = ends[i]
             with graph.lock:
                 check(pyg_program_new(graph.ptr, ids, <int>self.n_out, threads,
                                       arena.ptr if arena is not None else NULL, flags, &self.ptr))
                 self.owners = tuple(graph.owners)
+                self.n_in = pyg_program_n_inputs(self.ptr)
+                self.inputs = tuple([pyg_program_input(self.ptr, <int>i)
+                                     for i in range(self.n_in)])
+                self.sizes = [self.node_bytes(graph, n) for n in (*self.inputs, *ends)]
         finally:
             PyMem_Free(ids)
-        self.n_in = pyg_program_n_inputs(self.ptr)
-        self.inputs = tuple([pyg_program_input(self.ptr, <int>i) for i in range(self.n_in)])
-        self.sizes = [self.node_bytes(graph, n) for n in (*self.inputs, *outputs)]
         self.buffers = <Py_buffer *>PyMem_Calloc(self.n_in + self.n_out, sizeof(Py_buffer))
         self.in_data = <const void **>PyMem_Calloc(max(self.n_in, 1), sizeof(void *))
         self.out_data = <void **>PyMem_Calloc(max(self.n_out, 1), sizeof(void *))

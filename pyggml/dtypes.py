@@ -102,7 +102,7 @@ def dtype(value: DTypeLike) -> DType:
         return BY_NAME[value.lower()]
     try:
         found = _BY_NUMPY.get(np.dtype(value).newbyteorder("="))
-    except TypeError:
+    except (TypeError, ValueError, KeyError, SyntaxError):  # numpy raises all of these
         found = None
     if found is None:
         raise DTypeError(f"{value!r} is not a dtype of pyggml; there are {', '.join(BY_NAME)}")

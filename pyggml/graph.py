@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from pyggml import _core
 from pyggml.dtypes import DTYPES, DType, f32
 from pyggml.dtypes import dtype as as_dtype
 from pyggml.errors import DTypeError, GraphError, ParameterError, PyggmlError, ShapeError
-from pyggml.tensor import Tensor, tensor
+from pyggml.tensor import Tensor, _shape_tuple, tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -147,7 +148,7 @@ class Node:
         return _binary("div", other, self)
 
     def __neg__(self) -> Node:
-        return call_op("scale", self, s=-1.0)
+        return call_op("scale", self, s=-1.0, bias=-0.0)
 
     def __matmul__(self, other: Any) -> Node:
         from pyggml import ops
@@ -171,7 +172,7 @@ class Node:
 
 
 class Graph:
-    """A graph under construction. Every wrong shape, dtype or parameter raises where the node is built."""
+    """A graph under construction; a wrong shape, dtype or parameter raises where it is built."""
 
     def __init__(self) -> None:
         self._core = _core.Graph()
@@ -187,9 +188,12 @@ class Graph:
 
         Raises:
             GraphError: the name is taken.
+            ParameterError: an empty or overlong name, or "out", which a Program's call has already.
             ShapeError: a negative axis, more than 4 axes, or a last axis that is not whole blocks.
         """
-        return Node(self, self._core.input(name, as_dtype(dtype).id, tuple(shape)))
+        if name == "out":
+            raise ParameterError("input: 'out' names the arrays that a Program fills")
+        return Node(self, self._core.input(name, as_dtype(dtype).id, _shape_tuple(shape)))
 
     def const(self, value: Any, name: str | None = None) -> Node:
         """A Tensor (or numpy array) captured without a copy; the same Tensor gives the same node.
@@ -217,12 +221,14 @@ class Graph:
     ) -> Program:
         """A Program that computes the outputs, with all of its memory planned and allocated.
 
-        Besides the outputs it runs every write into a Tensor (`cpy`, `set_rows`) that the graph holds.
+        Besides the outputs it runs every write into a Tensor (`cpy`, `set_rows`) that the graph
+        holds.
 
         Args:
-            outputs: a node (the Program returns an array) or a sequence of nodes (it returns a tuple).
-            threads: threads to use; None takes the physical cores available to the process, floored by
-                the cgroup's CPU quota.
+            outputs: a node (the Program returns an array) or a sequence of nodes (it returns a
+                tuple).
+            threads: threads to use; None takes the physical cores available to the process,
+                floored by the cgroup's CPU quota.
             arena: memory shared with other Programs that never run at the same time.
             planned: False gives every node memory of its own (for debugging).
 
@@ -236,7 +242,7 @@ class Graph:
         for node in nodes:
             if not isinstance(node, Node) or node.graph is not self:
                 raise GraphError(f"compile: {node!r} is not a node of this graph")
-        if threads is not None and not 1 <= threads <= _core.MAX_THREADS:
+        if threads is not None and not 1 <= operator.index(threads) <= _core.MAX_THREADS:
             raise ParameterError(
                 f"compile: threads must be in [1, {_core.MAX_THREADS}], got {threads}"
             )
@@ -293,17 +299,18 @@ class Program:
         """Bytes of arena that a run uses, scratch included."""
         return int(self._core.arena_bytes)
 
-    def __call__(self, *, out: Any = None, **inputs: Any) -> Any:
+    def __call__(self, /, *, out: Any = None, **inputs: Any) -> Any:
         """Runs once.
 
         Args:
             out: array, or sequence of arrays, to fill instead of new ones: dense, of the outputs'
                 shapes and dtypes.
-            **inputs: one array (or what numpy.asarray takes) an input. Only numpy's "safe" casts are
-                made.
+            **inputs: one array (or what numpy.asarray takes) an input. Only numpy's "safe" casts
+                are made; the numbers of a list are rounded to a float dtype, as by `tensor`.
 
         Returns:
-            A new array for a Program of one node, else a tuple. An output of a block format is a Tensor.
+            A new array for a Program of one node, else a tuple. An output of a block format is a
+            Tensor.
 
         Raises:
             GraphError: a missing or unknown input, or the Program is running in another thread.
@@ -367,24 +374,43 @@ def _dense_bytes(array: np.ndarray[Any, Any]) -> Any:
     return array.reshape(-1).view(np.uint8) if array.dtype.kind == "V" else array
 
 
+_LISTS = (list, tuple, bool, int, float)
+
+
+def _listed(name: str, kind: DType, value: Any) -> np.ndarray[Any, Any]:
+    """Python numbers, which have no dtype of their own, as an array of the input's."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, OverflowError) as e:
+        raise DTypeError(f"input '{name}': not an array of {kind.name}: {e}") from None
+    if array.size == 0:
+        return array.astype(kind.numpy)
+    if array.dtype.kind not in ("iub" if kind.is_index else "fiub"):
+        raise DTypeError(f"input '{name}': {array.dtype} values are not {kind.name}")
+    if not kind.is_index:
+        return tensor(array, dtype=kind).numpy()
+    exact = array.astype(kind.numpy)
+    if (exact != array).any():
+        raise DTypeError(f"input '{name}': a value passes the range of {kind.name}")
+    return exact
+
+
 def _input_bytes(name: str, shape: tuple[int, ...], kind: DType, value: Any) -> Any:
     if isinstance(value, Tensor):
         if value.shape != shape or value.dtype is not kind:
-            raise ShapeError(f"input '{name}': {shape} {kind.name} expected, got {value!r}")
+            wrong = ShapeError if value.shape != shape else DTypeError
+            raise wrong(f"input '{name}': {shape} {kind.name} expected, got {value!r}")
         return value.raw()
     if kind.numpy is None:
         raise DTypeError(f"input '{name}': {kind.name} takes a Tensor (see Tensor.from_raw)")
-    array = value
-    if not isinstance(array, np.ndarray):
-        try:
-            array = np.asarray(value, kind.numpy)
-        except (TypeError, ValueError, OverflowError) as e:
-            raise DTypeError(f"input '{name}': not an array of {kind.name}: {e}") from None
+    array = _listed(name, kind, value) if isinstance(value, _LISTS) else np.asarray(value)
     if array.shape != shape:
         raise ShapeError(f"input '{name}': shape {shape} expected, got {array.shape}")
     if array.dtype != kind.numpy:
         if not np.can_cast(array.dtype, kind.numpy, "safe"):
-            raise DTypeError(f"input '{name}': {array.dtype} does not convert safely to {kind.name}")
+            raise DTypeError(
+                f"input '{name}': {array.dtype} does not convert safely to {kind.name}"
+            )
         array = array.astype(kind.numpy)
     return _dense_bytes(np.ascontiguousarray(array))
 
@@ -416,8 +442,11 @@ def call_op(op: str, *operands: Any, **params: Any) -> Node:
 
     Raises:
         GraphError: operands of two graphs, or none that belongs to one.
-        ShapeError, DTypeError, ParameterError: as the op's `infer` decides.
+        ShapeError, DTypeError: as the op's `infer` decides.
+        ParameterError: likewise, or there is no such op.
     """
+    if op not in _OPS:
+        raise ParameterError(f"there is no op {op!r}; there are {', '.join(_OPS)}")
     graph: Graph | None = None
     for value in operands:
         if isinstance(value, Node):
@@ -451,7 +480,7 @@ def _binary(op: str, a: Any, b: Any) -> Node:
     keep = None if node.dtype.is_block else node.dtype
     number = float(value)
     if op == "mul":
-        return call_op("scale", node, s=number, dtype=keep)
+        return call_op("scale", node, s=number, bias=-0.0, dtype=keep)  # + 0 would lose -0
     if op == "add":
         return call_op("scale", node, s=1.0, bias=number, dtype=keep)
     if op == "sub" and node is a:

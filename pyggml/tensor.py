@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import numpy as np
 from pyggml import _core
 from pyggml.dtypes import DType, bf16, f8_e4m3, f32
 from pyggml.dtypes import dtype as as_dtype
-from pyggml.errors import DTypeError, OutOfMemoryError, ParameterError, ShapeError
+from pyggml.errors import DTypeError, OutOfMemoryError, ShapeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +27,8 @@ class Tensor:
 
     Made by `pyggml.tensor`, `pyggml.zeros` and `Tensor.from_raw`. Its memory belongs to the numpy
     array (or mapped file) it was made from and is kept alive by it. Used as an operand of a graph
-    function it becomes a constant of that graph, captured without a copy, so what is written into it
-    later is seen by the next run.
+    function it becomes a constant of that graph, captured without a copy, so what is written into
+    it later is seen by the next run.
     """
 
     __slots__ = ("__weakref__", "_bytes", "_dtype", "_name", "_shape")
@@ -43,28 +45,35 @@ class Tensor:
     def from_raw(
         cls, data: Any, shape: Sequence[int], dtype: DTypeLike, name: str | None = None
     ) -> Tensor:
-        """A tensor over the raw bytes of any dtype, block formats included, without a copy.
+        """A tensor over the raw bytes of any dtype, block formats included.
 
         Args:
-            data: bytes-like object or array holding exactly the tensor's bytes, dense.
+            data: bytes-like object or array holding exactly the tensor's bytes, dense. It is
+                copied only when it does not start at a multiple of the element's size.
             shape: numpy order.
             dtype: any pyggml dtype.
             name: shown in messages.
 
         Raises:
-            ShapeError: the byte count does not match, or the last axis is not whole blocks.
+            ShapeError: the byte count does not match, the last axis is not whole blocks, or the
+                data is not contiguous.
         """
         kind = as_dtype(dtype)
         dims = _shape_tuple(shape)
         if isinstance(data, np.ndarray):
             if not data.flags.c_contiguous:
                 raise ShapeError("from_raw: the array is not contiguous")
-            raw = data.reshape(-1).view(np.uint8)
+            raw = np.asarray(data).reshape(-1).view(np.uint8)
         else:
-            raw = np.frombuffer(data, np.uint8)
+            try:
+                raw = np.frombuffer(data, np.uint8)
+            except BufferError as e:
+                raise ShapeError(f"from_raw: {e}") from None
         expected = _byte_size(dims, kind)
         if raw.size != expected:
             raise ShapeError(f"{dims} {kind.name} takes {expected} bytes, got {raw.size}")
+        if not kind.is_block and raw.ctypes.data % kind.itemsize:
+            raw = raw.copy()
         return cls(raw, kind, dims, name)
 
     @property
@@ -145,9 +154,9 @@ class Tensor:
 
 
 def _shape_tuple(shape: Sequence[int]) -> tuple[int, ...]:
-    dims = tuple(int(n) for n in shape)
+    dims = tuple(operator.index(n) for n in islice(shape, _core.MAX_DIMS + 1))
     if len(dims) > _core.MAX_DIMS:
-        raise ShapeError(f"shape {dims}: at most {_core.MAX_DIMS} axes")
+        raise ShapeError(f"shape: at most {_core.MAX_DIMS} axes")
     if any(n < 0 for n in dims):
         raise ShapeError(f"shape {dims}: negative axis")
     return dims
@@ -165,10 +174,12 @@ def _byte_size(shape: tuple[int, ...], kind: DType) -> int:
 def tensor(array: Any, name: str | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """A tensor over a numpy array.
 
-    No copy is made when the array is contiguous, native-endian, aligned and already of the dtype; its
-    memory is then shared, and the array is kept alive. Otherwise a copy is made.
+    No copy is made when the array is contiguous, native-endian, aligned and already of the dtype;
+    its memory is then shared, and the array is kept alive. Otherwise a copy is made.
 
-    Dtypes: float32, float16, int32, int64, ml_dtypes.bfloat16 and ml_dtypes.float8_e4m3fn stay what they are.
+    Dtypes: float32, float16, int32, int64, ml_dtypes.bfloat16 and ml_dtypes.float8_e4m3fn stay
+        what they are.
+
     Args:
         array: numpy array, or anything numpy.asarray takes.
         name: shown in messages.
@@ -176,23 +187,25 @@ def tensor(array: Any, name: str | None = None, *, dtype: DTypeLike | None = Non
             even, F8_E4M3 saturates at +-448. Without it nothing is ever rounded.
 
     Raises:
-        DTypeError: the array's dtype is none of pyggml's (float64, int8, bool ...) and no `dtype` is
-            given, or a conversion between floats and integers.
+        DTypeError: the array's dtype is none of pyggml's (float64, int8, bool ...) and no `dtype`
+            is given, a conversion from floats to integers, or a masked array.
         ShapeError: more than 4 axes, or a last axis that is not whole blocks.
     """
-    source = array if isinstance(array, np.ndarray) else np.asarray(array)
+    if isinstance(array, np.ma.MaskedArray):
+        raise DTypeError("tensor: a masked array has no pyggml form; see its .filled()")
+    source = np.asarray(array)  # of a subclass, the plain array over the same memory
     _shape_tuple(source.shape)
     if dtype is None:
         try:
             kind = as_dtype(source.dtype)
         except DTypeError:
             raise DTypeError(
-                f"tensor: numpy dtype {source.dtype} has no pyggml dtype; convert it first, or pass "
-                "dtype= to have it rounded"
+                f"tensor: numpy dtype {source.dtype} has no pyggml dtype; convert it first, or "
+                "pass dtype= to have it rounded"
             ) from None
         return _wrap(source, kind, name)
     kind = as_dtype(dtype)
-    if kind.is_index:
+    if kind.is_index and kind.numpy is not None:
         if source.dtype.kind not in "iub" or not np.can_cast(source.dtype, kind.numpy, "safe"):
             raise DTypeError(f"tensor: {source.dtype} does not convert to {kind.name} exactly")
         return _wrap(source.astype(kind.numpy, copy=False), kind, name)
@@ -212,7 +225,8 @@ def _encode(source: np.ndarray[Any, Any], kind: DType, name: str | None) -> Tens
         raise DTypeError(f"tensor: {source.dtype} does not convert to {kind.name}")
     if kind.numpy is not None and source.dtype == kind.numpy:
         return _wrap(source, kind, name)
-    values = source.astype(np.float32) if kind is f32 else _round_to_odd(source)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        values = source.astype(np.float32) if kind is f32 else _round_to_odd(source)
     values = np.ascontiguousarray(values).reshape(source.shape)
     raw = np.empty(_byte_size(source.shape, kind), np.uint8)
     _core.from_f32(kind.id, values.reshape(-1), raw)
@@ -227,17 +241,28 @@ def _round_to_odd(source: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
     Wider sources (float64, integers) are truncated and the last bit is set when anything was lost.
     """
-    if source.dtype in _ML_FLOATS or source.dtype.kind == "f" and source.dtype.itemsize <= 4:
+    if source.dtype in _ML_FLOATS or (source.dtype.kind == "f" and source.dtype.itemsize <= 4):
         return source.astype(np.float32)
-    wide = source.astype(np.float64)
-    with np.errstate(over="ignore", under="ignore"):
-        near = wide.astype(np.float32)
-    exact = near.astype(np.float64) == wide
+    wide = _exact_float(source)
+    near = wide.astype(np.float32)
+    exact = near.astype(wide.dtype) == wide
     finite = np.isfinite(wide)
-    too_far = np.abs(near.astype(np.float64)) > np.abs(wide)
+    too_far = np.abs(near.astype(wide.dtype)) > np.abs(wide)
     down = np.where(too_far, np.nextafter(near, np.float32(0)), near)
     odd = (down.view(np.uint32) | np.uint32(1)).view(np.float32)
     return np.where(exact | ~finite, near, odd)
+
+
+def _exact_float(source: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Values in a float dtype that holds them; integers past 2^53 keep a sticky bit of the rest."""
+    if source.dtype.kind == "f":
+        return source
+    wide = source.astype(np.float64)
+    if source.dtype.itemsize < 8:
+        return wide
+    # Shifts of negative numbers round down: with the last bit set, that is still round to odd.
+    folded = (source >> 11) | ((source & 2047) != 0).astype(source.dtype)
+    return np.where(np.abs(wide) < 2.0**53, wide, folded.astype(np.float64) * 2048.0)
 
 
 def zeros(shape: Sequence[int], dtype: DTypeLike = f32, name: str | None = None) -> Tensor:
@@ -254,9 +279,10 @@ def zeros(shape: Sequence[int], dtype: DTypeLike = f32, name: str | None = None)
         raise OutOfMemoryError(
             f"zeros: {dims} {kind.name} takes {size} bytes, {_core.memory_room()} are available"
         )
-    if size >= 1 << 62:
-        raise ParameterError(f"zeros: {dims} {kind.name} passes 2^62 bytes")
     # One spare cache line so that the data can start on a 64-byte border.
-    base = np.zeros(size + 64, np.uint8)
+    try:
+        base = np.zeros(size + 64, np.uint8)
+    except (MemoryError, ValueError):  # ValueError: past what numpy can address
+        raise OutOfMemoryError(f"zeros: the system refused {size} bytes") from None
     skip = -base.ctypes.data % 64
     return Tensor(base[skip : skip + size], kind, dims, name)

@@ -54,7 +54,10 @@ static void commit_node(pyg_graph *g, int32_t *id) {
 static void set_name(pyg_node *node, const char *name) {
     if (name == NULL) name = "";
     size_t n = strlen(name);
-    if (n >= PYG_MAX_NAME) n = PYG_MAX_NAME - 1;
+    if (n >= PYG_MAX_NAME) { /* cut in front of a UTF-8 character, not inside it */
+        n = PYG_MAX_NAME - 1;
+        while (n > 0 && ((unsigned char)name[n] & 0xC0) == 0x80) n--;
+    }
     memcpy(node->name, name, n);
     node->name[n] = '\0';
 }
@@ -80,25 +83,67 @@ pyg_status pyg_graph_input(pyg_graph *graph, const char *name, pyg_dtype dtype, 
     return PYG_OK;
 }
 
-static pyg_status check_const(const pyg_tensor *t) {
-    if (!pyg_dtype_valid((int)t->dtype) || t->ndim < 0 || t->ndim > PYG_MAX_DIMS)
-        return pyg_fail(PYG_STATUS_param, "const: not a tensor");
-    pyg_tensor dense;
-    PYG_TRY(pyg_tensor_init(&dense, t->dtype, t->ndim, t->ne));
+static int64_t n_units(const pyg_tensor *t, int axis) {
+    return axis == 0 ? t->ne[0] / pyg_dtype_row(t->dtype)->block : t->ne[axis];
+}
+
+/* False only when no two elements share a byte: each axis, by rising stride, steps over all of those before it. */
+static bool may_overlap(const pyg_tensor *t) {
+    size_t span = (size_t)pyg_dtype_row(t->dtype)->bytes;
+    bool used[PYG_MAX_DIMS] = {false};
+    for (;;) {
+        int next = -1;
+        for (int i = 0; i < PYG_MAX_DIMS; i++)
+            if (!used[i] && n_units(t, i) > 1 && (next < 0 || t->nb[i] < t->nb[next])) next = i;
+        if (next < 0) return false;
+        if (t->nb[next] < span) return true;
+        used[next] = true;
+        span += t->nb[next] * (size_t)(n_units(t, next) - 1);
+    }
+}
+
+static pyg_status check_layout(const pyg_tensor *t, int writable) {
+    const pyg_dtype_info *row = pyg_dtype_row(t->dtype);
+    const size_t align = row->block == 1 ? (size_t)row->bytes : 1;
     const size_t bytes = pyg_extent_bytes(t);
     if (bytes > (size_t)1 << 62) return pyg_fail(PYG_STATUS_shape, "const: strides overflow");
-    if (bytes > 0 && t->data == NULL) return pyg_fail(PYG_STATUS_param, "const: no memory given");
+    if (bytes == 0) return PYG_OK;
+    if (t->data == NULL) return pyg_fail(PYG_STATUS_param, "const: no memory given");
+    if ((uintptr_t)t->data > UINTPTR_MAX - bytes)
+        return pyg_fail(PYG_STATUS_param, "const: the memory passes the address space");
+    size_t bits = (size_t)(uintptr_t)t->data;
+    for (int i = 0; i < PYG_MAX_DIMS; i++) bits |= t->nb[i];
+    if (bits & (align - 1))
+        return pyg_fail(PYG_STATUS_param, "const: %s needs memory aligned to %zu bytes", row->name,
+                        align);
+    if (row->block > 1 && t->nb[0] != (size_t)row->bytes)
+        return pyg_fail(PYG_STATUS_shape, "const: the blocks of %s do not lie side by side",
+                        row->name);
+    if (writable && may_overlap(t))
+        return pyg_fail(PYG_STATUS_shape, "const: elements of writable memory may overlap");
     return PYG_OK;
+}
+
+/* What the caller gave, with dense strides wherever an axis has one element, so that no op meets a wild one. */
+static pyg_status read_const(const pyg_tensor *given, int writable, pyg_tensor *out) {
+    if (!pyg_dtype_valid((int)given->dtype))
+        return pyg_fail(PYG_STATUS_dtype, "const: unknown dtype");
+    PYG_TRY(pyg_tensor_init(out, given->dtype, given->ndim, given->ne));
+    out->data = given->data;
+    for (int i = 0; i < given->ndim; i++)
+        if (n_units(out, i) > 1) out->nb[i] = given->nb[i];
+    return check_layout(out, writable);
 }
 
 pyg_status pyg_graph_const(pyg_graph *graph, const pyg_tensor *tensor, const char *name,
                            int writable, int32_t *id) {
-    PYG_TRY(check_const(tensor));
+    pyg_tensor t;
+    PYG_TRY(read_const(tensor, writable, &t));
     pyg_node *node;
     PYG_TRY(next_node(graph, &node));
-    node->t = *tensor;
+    node->t = t;
     node->op = PYG_NODE_CONST;
-    node->bytes = pyg_extent_bytes(tensor);
+    node->bytes = pyg_extent_bytes(&t);
     node->writable = writable != 0;
     set_name(node, name);
     commit_node(graph, id);
@@ -111,8 +156,9 @@ static pyg_status check_view(const pyg_op_row *row, const pyg_node *node) {
     size_t end;
     if (extent == 0) return PYG_OK;
     if (__builtin_add_overflow(node->root_off, extent, &end) || end > node->bytes)
-        return pyg_fail(PYG_STATUS_internal, "%s: a view of %zu bytes at %zu leaves its root of %zu",
-                        row->name, extent, node->root_off, node->bytes);
+        return pyg_fail(PYG_STATUS_internal,
+                        "%s: a view of %zu bytes at %zu leaves its root of %zu", row->name, extent,
+                        node->root_off, node->bytes);
     return PYG_OK;
 }
 
@@ -188,7 +234,7 @@ pyg_status pyg_graph_set_name(pyg_graph *graph, int32_t id, const char *name) {
 pyg_status pyg_graph_node(const pyg_graph *graph, int32_t id, pyg_node_info *out) {
     PYG_TRY(check_id(graph, id));
     const pyg_node *node = &graph->nodes[id];
-    *out = (pyg_node_info){node->op,     node->name, &node->t,       node->src,
+    *out = (pyg_node_info){node->op,     node->name, &node->t,      node->src,
                            node->params, node->root, node->writable};
     return PYG_OK;
 }

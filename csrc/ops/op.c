@@ -6,6 +6,8 @@
 
 #include "ops/ops.h"
 
+enum { LAST_AXIS = PYG_MAX_DIMS - 1 };
+
 /* ---- schemas, from params.inc ---- */
 
 #define PYG_PARAMS_BEGIN(set) static const pyg_param set##_schema[] = {
@@ -22,7 +24,7 @@
 #define PYG_PARAM_PER_AXIS(set, field, def)                                                        \
     {#field, PYG_KIND_PER_AXIS, offsetof(pyg_##set##_params, field), def, -9.2e18, 9.2e18, ""},
 #define PYG_PARAM_AXES(set, field)                                                                 \
-    {#field, PYG_KIND_AXES, offsetof(pyg_##set##_params, field), PYG_REQUIRED, 0, PYG_MAX_DIMS - 1, ""},
+    {#field, PYG_KIND_AXES, offsetof(pyg_##set##_params, field), PYG_REQUIRED, 0, LAST_AXIS, ""},
 #define PYG_PARAMS_END(set)                                                                        \
     }                                                                                              \
     ;
@@ -87,10 +89,19 @@ const pyg_op_row *pyg_op_get(int op) { return op >= 0 && op < PYG_N_OPS ? &table
 
 /* ---- parameter ranges ---- */
 
+/* The table gives an enum's choices as "a|b"; its values are their numbers. */
+static double highest(const pyg_param *p) {
+    if (p->kind != PYG_KIND_ENUM) return p->high;
+    int n = 0;
+    for (const char *c = p->choices; *c != '\0'; c++) n += *c == '|';
+    return n;
+}
+
 static pyg_status check_number(const pyg_op_row *row, const pyg_param *p, double v) {
-    if (v >= p->low && v <= p->high) return PYG_OK; /* false for NaN */
+    const double high = highest(p);
+    if (v >= p->low && v <= high) return PYG_OK; /* false for NaN */
     return pyg_fail(PYG_STATUS_param, "%s: %s must be in [%g, %g], got %g", row->name, p->name,
-                    p->low, p->high, v);
+                    p->low, high, v);
 }
 
 pyg_status pyg_params_check(const pyg_op_row *row, const void *params) {
