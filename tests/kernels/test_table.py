@@ -1,7 +1,9 @@
 """Every slot of the kernel table has a test, and every instruction set its own code."""
 
+import numpy as np
 import pytest
 from kernels import test_attn_kernels, test_convert, test_dot, test_gemm, test_vec
+from kernels.cases import typical
 from kernels.kernel import ISAS, SIGNATURES
 
 from pyggml import _core
@@ -24,3 +26,12 @@ def test_every_set_has_its_own_kernels(slot):
     addresses = [_core.kernel_address(isa, slot) for isa in ISAS]
     assert all(addresses)
     assert len(set(addresses)) == len(addresses)
+
+
+@pytest.mark.parametrize("slot", _core.kernel_slots())
+def test_sets_agree_on_typical_operands(slot):
+    results = [typical(slot).run(isa, slot) for isa in ISAS]
+    assert np.isfinite(results[0]).all()
+    assert np.abs(results[0]).max() > 0
+    for result in results[1:]:
+        assert np.allclose(result, results[0], rtol=2e-5, atol=2e-5)

@@ -1,0 +1,63 @@
+/* Calls every kernel slot of every supported set once, on the sizes of a small model: rows of 576,
+ * tiles of 64 scores, heads of 64. Made and run under callgrind by callgrind_kernels.py; takes no
+ * arguments. */
+#include <string.h>
+
+#include "kernels/kernels.h"
+
+enum { K = 576, ROWS = 64, TILE = 64, PAIRS = 32 };
+
+static float a[ROWS * K], b[ROWS * K], y[ROWS * K], panel[K * 16];
+static char codes[K * 4];
+
+/* One row stands for all: the stride of mv is 0. */
+#define DTYPE(name)                                                                                \
+    do {                                                                                           \
+        k->from_f32_##name(a, codes, K);                                                           \
+        k->to_f32_##name(codes, y, K);                                                             \
+        y[0] = k->dot_##name(K, codes, b);                                                         \
+        k->mv_##name(K, ROWS, codes, 0, b, y);                                                     \
+    } while (0)
+
+static void call_all(const pyg_kernel_table *k) {
+    float max = 0.0f, sum = 0.0f;
+    DTYPE(f32);
+    DTYPE(f16);
+    DTYPE(bf16);
+    DTYPE(f8_e4m3);
+    DTYPE(q8_0);
+    DTYPE(q4_0);
+    DTYPE(q4_1);
+    k->pack_panel16(a, K, 16, K, panel);
+    k->gemm_tile(K, panel, 16, b, K, TILE, y, 16, 16, 0);
+    k->add(K, a, b, y);
+    k->sub(K, a, b, y);
+    k->mul(K, a, b, y);
+    k->div(K, a, b, y);
+    k->scale(K, a, 0.5f, 0.1f, y);
+    k->axpy(K, 0.5f, a, y);
+    k->silu(K, a, y);
+    k->swiglu(K, a, b, y);
+    k->rms_norm(K, a, 1e-5f, y);
+    k->soft_max(TILE, a, 0.125f, b, y);
+    k->rope_norm(PAIRS, a, b, b + PAIRS, y);
+    k->rope_neox(PAIRS, a, b, b + PAIRS, y);
+    memcpy(y, a, sizeof y);
+    k->attn_softmax(TILE, y, 0.125f, b, &max, &sum);
+    y[0] = (float)k->all_finite(K, a);
+}
+
+int main(void) {
+    uint32_t state = 1;
+    for (int i = 0; i < ROWS * K; i++) {
+        state = state * 1664525u + 1013904223u;
+        a[i] = (float)(state >> 8) * 0x1p-23f - 1.0f;
+        b[i] = -a[i] * a[i];
+    }
+    for (int i = 0; pyg_isa_at(i); i++) {
+        if (pyg_isa_init(pyg_isa_at(i)) != PYG_OK)
+            return 1;
+        call_all(pyg_k);
+    }
+    return 0;
+}
