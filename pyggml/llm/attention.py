@@ -29,8 +29,8 @@ class CacheInputs:
     Attributes:
         cells: (T,) i64, where each token's keys and values are written.
         mask: (T, C) f32, 0 where a token sees a cell, else -inf.
-        live: (C,) i32 or None; for plain attention: each cell's own number, a used cell's number where
-            the cell is unused, so that no stale byte is ever read.
+        live: (C,) i32 or None; for plain attention: each cell's own number, a used cell's number
+            where the cell is unused, so that no stale byte is ever read.
         n_visible: C, the leading cells that attention sees.
     """
 
@@ -41,12 +41,12 @@ class CacheInputs:
 
 
 def scale_up(x: Node, scale: float | None, name: str) -> Node:
-    """x * scale, or x when there is none."""
+    """Returns x * scale, or x when there is none."""
     return x if scale is None else ops.mul(x, _scale_const(x, scale, name))
 
 
 def scale_down(x: Node, scale: float | None, name: str) -> Node:
-    """x / scale, or x when there is none."""
+    """Returns x / scale, or x when there is none."""
     return x if scale is None else ops.div(x, _scale_const(x, scale, name))
 
 
@@ -55,13 +55,23 @@ def _scale_const(x: Node, scale: float, name: str) -> Node:
 
 
 def attention(
-    q: Node, k: Node, v: Node, cache: LayerCache, inputs: CacheInputs, config: LlamaConfig, name: str
+    q: Node,
+    k: Node,
+    v: Node,
+    cache: LayerCache,
+    inputs: CacheInputs,
+    config: LlamaConfig,
+    name: str,
 ) -> Node:
     """Multi-head attention of T new tokens over the cells of the cache.
 
     Shapes: q (T, H, D), k and v (T, G, D), after RoPE; result (T, H*D).
     Dtypes: f32 in and out; the cache in its own.
+
     Args:
+        q: queries.
+        k: keys of the new tokens.
+        v: values of the new tokens.
         cache: the layer's tensors; the new keys and values are written into them.
         inputs: indices and mask of the step; with `live` the plain path is built, else flash.
         config: heads, head size and score scale.

@@ -1,10 +1,14 @@
 """Completions in OpenAI's shapes, on top of `Llama.generate`."""
 
+# The mixin has one heir, Llama, and says so by the type of self; mypy wants a base class there.
+# mypy: disable-error-code="misc"
+
 from __future__ import annotations
 
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -15,17 +19,23 @@ from pyggml.llm.stream import TextStream
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from pyggml.llm.model import Llama
 
 MAX_LOGPROBS = 1000
+_Probs: TypeAlias = dict[str, Any]  # token, logprob, top: {token: logprob}
 
 
 class _Piece:
-    """What one step of a completion adds: text that is safe to show, and how it ended."""
+    """What one step of a completion adds: text that is safe to show, and how it ended.
+
+    `logprobs` has an entry for each token of the step, or is None when they are not wanted.
+    """
 
     __slots__ = ("finish", "logprobs", "text")
 
-    def __init__(self, text: str, finish: str | None, logprobs: dict[str, Any] | None) -> None:
+    def __init__(self, text: str, finish: str | None, logprobs: list[_Probs] | None) -> None:
         self.text = text
         self.finish = finish
         self.logprobs = logprobs
@@ -53,8 +63,9 @@ class CompletionMixin:
                 A context of n holds n tokens; the last one sampled needs no room, so a prompt of p
                 tokens can be followed by n - p + 1.
             stop: strings that end the text, not included in it. Empty ones are ignored.
-            echo: begin the text with the prompt.
-            logprobs: also report the log probabilities of this many most likely tokens.
+            echo: begin the text with the prompt, and the log probabilities with the prompt's.
+            logprobs: also report the log probabilities of this many most likely tokens. The first
+                token of a prompt has none.
             stream: return an iterator of chunks.
             **sampling: fields of `SamplingParams`: temperature, top_k, top_p, min_p, ...
 
@@ -67,13 +78,19 @@ class CompletionMixin:
         """
         ids = self._prompt_ids(prompt)
         head = _header("cmpl", "text_completion", self.model_path)
-        shown = self.detokenize(ids, special=True).decode("utf-8", "replace") if echo else ""
-        pieces = self._complete(ids, max_tokens, stop, logprobs, sampling)
+        pieces = self._complete(ids, max_tokens, stop, logprobs, sampling, echo)
         if stream:
-            return _text_chunks(head, pieces, shown)
-        text, finish, probs = _collect(pieces)
-        choice = {"text": shown + text, "index": 0, "logprobs": probs, "finish_reason": finish}
-        return {**head, "choices": [choice], "usage": self._usage(ids)}
+            return _text_chunks(head, pieces)
+        with self._lock:
+            text, finish, probs = _collect(pieces)
+            usage = self._usage(ids)
+        choice = {
+            "text": text,
+            "index": 0,
+            "logprobs": _text_logprobs(probs),
+            "finish_reason": finish,
+        }
+        return {**head, "choices": [choice], "usage": usage}
 
     def __call__(self: Llama, prompt: str | bytes | Sequence[int], **kwargs: Any) -> Any:
         """The same as `create_completion`."""
@@ -121,25 +138,25 @@ class CompletionMixin:
         pieces = self._complete(ids, max_tokens, stop, wanted, sampling)
         if stream:
             return _chat_chunks(head, pieces)
-        text, finish, probs = _collect(pieces)
+        with self._lock:
+            text, finish, probs = _collect(pieces)
+            usage = self._usage(ids)
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": text},
             "logprobs": _chat_logprobs(probs),
             "finish_reason": finish,
         }
-        return {**head, "choices": [choice], "usage": self._usage(ids)}
+        return {**head, "choices": [choice], "usage": usage}
 
     def _prompt_ids(self: Llama, prompt: str | bytes | Sequence[int]) -> list[int]:
         if isinstance(prompt, str | bytes):
-            ids = self.tokenize(prompt, special=True)
-        else:
-            ids = [int(t) for t in prompt]
-        if not ids:
-            if self.tokenizer.bos_id is None:
-                raise ParameterError("the prompt is empty and the model has no BOS token")
-            ids = [self.tokenizer.bos_id]
-        return ids
+            prompt = self.tokenize(prompt, special=True)
+        if len(prompt):
+            return [int(t) for t in self.session._check_tokens(prompt)]
+        if self.tokenizer.bos_id is None:
+            raise ParameterError("the prompt is empty and the model has no BOS token")
+        return [self.tokenizer.bos_id]
 
     def _usage(self: Llama, ids: list[int]) -> dict[str, int]:
         n = len(self.timings.token_ids)
@@ -156,6 +173,7 @@ class CompletionMixin:
         stop: str | Sequence[str] | None,
         logprobs: int | None,
         sampling: dict[str, Any],
+        echo: bool = False,
     ) -> Iterator[_Piece]:
         """Checks the arguments now, generates when iterated."""
         room = self.n_ctx() - len(ids) + 1
@@ -166,7 +184,9 @@ class CompletionMixin:
         limit = room if max_tokens is None or max_tokens == -1 else max_tokens
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
             raise ParameterError(f"max_tokens must be >= 0, -1 or None, got {max_tokens!r}")
-        if logprobs is not None and not 0 <= logprobs <= MAX_LOGPROBS:
+        if logprobs is not None and not (
+            isinstance(logprobs, int) and 0 <= logprobs <= MAX_LOGPROBS
+        ):
             raise ParameterError(f"logprobs must be in [0, {MAX_LOGPROBS}], got {logprobs!r}")
         if sampling.get("seed") is None:
             sampling["seed"] = self._seed
@@ -176,7 +196,27 @@ class CompletionMixin:
             raise ParameterError(f"sampling: {e}") from None
         sampler = Sampler(params, self.n_vocab())
         text = TextStream(self.tokenizer.visible_bytes, [] if stop is None else stop)
-        return self._pieces(ids, min(limit, room), text, logprobs, sampler)
+        pieces = self._pieces(ids, min(limit, room), text, logprobs, sampler)
+        return chain(self._echo(ids, logprobs), pieces) if echo else pieces
+
+    def _echo(self: Llama, ids: list[int], logprobs: int | None) -> Iterator[_Piece]:
+        """The prompt as a piece; its log probabilities need it evaluated whole."""
+        shown = self.detokenize(ids, special=True).decode("utf-8", "replace")
+        if logprobs is None:
+            yield _Piece(shown, None, None)
+            return
+        first = self.tokenizer.token_bytes(ids[0]).decode("utf-8", "replace")
+        probs: list[_Probs] = [{"token": first, "logprob": None, "top": None}]
+        with self._lock:
+            self.reset()
+            for at in range(0, len(ids), self.n_batch):
+                rows = self._step(ids[at : at + self.n_batch], "all")
+                following = ids[at + 1 : at + 1 + len(rows)]
+                probs += [
+                    self._logprobs(t, logprobs, row)
+                    for t, row in zip(following, rows, strict=False)
+                ]
+        yield _Piece(shown, None, probs)
 
     def _pieces(
         self: Llama,
@@ -186,25 +226,30 @@ class CompletionMixin:
         logprobs: int | None,
         sampler: Sampler,
     ) -> Iterator[_Piece]:
-        with self._lock:
-            if limit == 0:
-                self._start(ids, reset=True)
-                yield _Piece("", "length", None)
+        if limit == 0:
+            self._start(ids, reset=True)
+            yield _Piece("", "length", None)
+            return
+        tokens = self._generate(ids, True, sampler)
+        for n in range(1, limit + 1):
+            # Not held across a yield: the consumer may go away, or be another thread next time.
+            with self._lock:
+                token = next(tokens)
+                probs = None
+                if logprobs is not None:
+                    probs = [self._logprobs(token, logprobs, self._last_logits())]
+            ended = token in self.tokenizer.eog_ids
+            shown = "" if ended else text.push(token)
+            if ended or text.stopped is not None or n == limit:
+                shown += text.finish()
+                finish = "stop" if ended or text.stopped is not None else "length"
+                yield _Piece(shown, finish, probs)
                 return
-            for n, token in enumerate(self._generate(ids, True, sampler), start=1):
-                probs = None if logprobs is None else self._logprobs(token, logprobs)
-                ended = token in self.tokenizer.eog_ids
-                shown = "" if ended else text.push(token)
-                if ended or text.stopped is not None or n == limit:
-                    shown += text.finish()
-                    finish = "stop" if ended or text.stopped is not None else "length"
-                    yield _Piece(shown, finish, probs)
-                    return
-                yield _Piece(shown, None, probs)
+            yield _Piece(shown, None, probs)
 
-    def _logprobs(self: Llama, token: int, n: int) -> dict[str, Any]:
-        """The token's log probability and those of the n most likely, from the unfiltered logits."""
-        logits = self.scores[-1].astype(np.float64)
+    def _logprobs(self: Llama, token: int, n: int, row: NDArray[np.float32]) -> _Probs:
+        """Log probability of the token and of the n most likely, from the unfiltered logits."""
+        logits = row.astype(np.float64)
         logits -= logits.max()
         log_p = logits - np.log(np.exp(logits).sum())
         best = np.argsort(-log_p, kind="stable")[:n]
@@ -225,67 +270,66 @@ def _header(prefix: str, kind: str, model: str) -> dict[str, Any]:
     }
 
 
-def _collect(pieces: Iterator[_Piece]) -> tuple[str, str | None, dict[str, Any] | None]:
-    """Joins the pieces: text, finish reason, and OpenAI's parallel lists of log probabilities."""
-    parts, probs, finish = [], [], None
+def _collect(pieces: Iterator[_Piece]) -> tuple[str, str | None, list[_Probs] | None]:
+    """Joins the pieces: text, finish reason, log probabilities."""
+    parts, probs, finish = [], None, None
     for piece in pieces:
         parts.append(piece.text)
         finish = piece.finish
         if piece.logprobs is not None:
-            probs.append(piece.logprobs)
-    return "".join(parts), finish, _text_logprobs(probs)
+            probs = (probs or []) + piece.logprobs
+    return "".join(parts), finish, probs
 
 
-def _text_logprobs(probs: list[dict[str, Any]]) -> dict[str, Any] | None:
-    if not probs:
+def _text_logprobs(probs: list[_Probs] | None, start: int = 0) -> dict[str, Any] | None:
+    """OpenAI's parallel lists; `start` is where the first token begins in the text."""
+    if probs is None:
         return None
     tokens = [p["token"] for p in probs]
-    offsets = [sum(map(len, tokens[:i])) for i in range(len(tokens))]
     return {
         "tokens": tokens,
         "token_logprobs": [p["logprob"] for p in probs],
         "top_logprobs": [p["top"] for p in probs],
-        "text_offset": offsets,
+        "text_offset": list(accumulate(map(len, tokens), initial=start))[:-1],
     }
 
 
-def _chat_logprobs(probs: dict[str, Any] | None) -> dict[str, Any] | None:
+def _chat_logprobs(probs: list[_Probs] | None) -> dict[str, Any] | None:
     if probs is None:
         return None
-    rows = zip(probs["tokens"], probs["token_logprobs"], probs["top_logprobs"], strict=True)
     return {
         "content": [
             {
-                "token": token,
-                "logprob": logprob,
-                "top_logprobs": [{"token": t, "logprob": p} for t, p in top.items()],
+                "token": p["token"],
+                "logprob": p["logprob"],
+                "top_logprobs": [{"token": t, "logprob": q} for t, q in p["top"].items()],
             }
-            for token, logprob, top in rows
+            for p in probs
         ]
     }
 
 
-def _text_chunks(
-    head: dict[str, Any], pieces: Iterator[_Piece], shown: str
-) -> Iterator[dict[str, Any]]:
+def _text_chunks(head: dict[str, Any], pieces: Iterator[_Piece]) -> Iterator[dict[str, Any]]:
+    at = 0  # where the next token begins in the whole text
     for piece in pieces:
-        text, shown = shown + piece.text, ""
-        if not text and piece.finish is None and piece.logprobs is None:
+        if not piece.text and piece.finish is None and piece.logprobs is None:
             continue
-        probs = _text_logprobs([piece.logprobs] if piece.logprobs is not None else [])
-        choice = {"text": text, "index": 0, "logprobs": probs, "finish_reason": piece.finish}
+        probs = _text_logprobs(piece.logprobs, at)
+        at += sum(len(p["token"]) for p in piece.logprobs or ())
+        choice = {"text": piece.text, "index": 0, "logprobs": probs, "finish_reason": piece.finish}
         yield {**head, "choices": [choice]}
 
 
 def _chat_chunks(head: dict[str, Any], pieces: Iterator[_Piece]) -> Iterator[dict[str, Any]]:
-    def chunk(delta: dict[str, Any], probs: Any = None, finish: str | None = None) -> dict[str, Any]:
+    def chunk(
+        delta: dict[str, Any], probs: Any = None, finish: str | None = None
+    ) -> dict[str, Any]:
         choice = {"index": 0, "delta": delta, "logprobs": probs, "finish_reason": finish}
         return {**head, "choices": [choice]}
 
     yield chunk({"role": "assistant"})
     for piece in pieces:
-        probs = _text_logprobs([piece.logprobs] if piece.logprobs is not None else [])
-        if piece.text or probs is not None:
-            yield chunk({"content": piece.text}, _chat_logprobs(probs))
+        if piece.text or piece.logprobs is not None:
+            yield chunk({"content": piece.text}, _chat_logprobs(piece.logprobs))
         if piece.finish is not None:
             yield chunk({}, finish=piece.finish)

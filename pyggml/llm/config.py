@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 MAX_LAYERS = 1024
 
-# Keys of the architecture that are understood; any other rope or attention key changes the model's arithmetic in a way
-# that is not built here, so it is refused rather than ignored.
+# Keys of the architecture that are understood; any other rope or attention key changes the model's
+# arithmetic in a way that is not built here, so it is refused rather than ignored.
 _KNOWN = {
     "attention.head_count",
     "attention.head_count_kv",
@@ -85,7 +85,9 @@ class LlamaConfig:
         n_kv_heads = read.count("attention.head_count_kv", n_heads)
         n_embd = read.count("embedding_length")
         if n_heads % n_kv_heads:
-            read.fail("attention.head_count", f"{n_heads} is not a multiple of {n_kv_heads} kv heads")
+            read.fail(
+                "attention.head_count", f"{n_heads} is not a multiple of {n_kv_heads} kv heads"
+            )
         if "llama.attention.key_length" not in metadata and n_embd % n_heads:
             read.fail("attention.head_count", f"{n_heads} does not divide the width {n_embd}")
         head_dim = read.count("attention.key_length", n_embd // n_heads or None)

@@ -1,8 +1,9 @@
 """The KV cache: cells that hold one position each, for one or several sequences.
 
 A cell has a position and the set of sequences it belongs to. The keys and values of a step are
-written by `set_rows` through an index input, so a graph does not depend on which cells are free. Cells are
-committed only after the step succeeded: a step that fails or is interrupted leaves the cache as it was.
+written by `set_rows` through an index input, so a graph does not depend on which cells are free.
+Cells are committed only after the step succeeded: a step that fails or is interrupted leaves the
+cache as it was.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def cache_dtype(value: DTypeLike, what: str) -> DType:
     except DTypeError:
         kind = None
     if kind is None or kind.name not in CACHE_DTYPES:
-        raise DTypeError(f"{what}: {value!r} is not a cache dtype; there are {', '.join(CACHE_DTYPES)}")
+        raise DTypeError(
+            f"{what}: {value!r} is not a cache dtype; there are {', '.join(CACHE_DTYPES)}"
+        )
     return kind
 
 
@@ -197,7 +200,8 @@ class KVCache:
     ) -> NDArray[np.float32]:
         """The additive mask (T, n_visible) of a step: 0 where token t sees the cell, else -inf.
 
-        A token sees the cells of its sequence at its own or earlier positions, the step's own included.
+        A token sees the cells of its sequence at its own or earlier positions, the step's own
+        included.
         """
         pos = self.pos[:n_visible].copy()
         member = self._member(seq)[:n_visible].copy()
@@ -207,7 +211,7 @@ class KVCache:
         return np.where(seen, np.float32(0), np.float32(-np.inf))
 
     def count_clipped(self) -> dict[str, int]:
-        """Codes at the largest magnitude (+-448) in used cells of an F8_E4M3 side: saturated values.
+        """Counts codes of +-448 in the used cells of an F8_E4M3 side: saturated values.
 
         A value that was exactly +-448 counts too. Other dtypes give 0.
         """

@@ -1,9 +1,10 @@
 """The llama forward pass as a graph. It reads beside the papers.
 
-Touvron et al. 2023 (LLaMA), Zhang & Sennrich 2019 (RMSNorm), Su et al. 2021 (RoPE), Shazeer 2020 (SwiGLU),
-Ainslie et al. 2023 (grouped-query attention).
+Touvron et al. 2023 (LLaMA), Zhang & Sennrich 2019 (RMSNorm), Su et al. 2021 (RoPE), Shazeer 2020
+(SwiGLU), Ainslie et al. 2023 (grouped-query attention).
 
-T tokens of the step, C cells seen, H query heads, G kv heads, D head size, E model width, F ffn, V vocabulary.
+T tokens of the step, C cells seen, H query heads, G kv heads, D head size, E model width, F ffn,
+V vocabulary.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def linear(w: Linear, x: Node) -> Node:
-    """x (T, in) -> (T, out): the matrix product, then the static weight scale, then the bias."""
+    """Linear, x (T, in) -> (T, out): matrix product, static weight scale, bias."""
     y = ops.mul_mat(w.weight, x)
     if w.scale is not None:
         y = ops.mul(y, w.scale)
@@ -40,8 +41,9 @@ def build_llama(
 ) -> Node:
     """Builds one step; returns the logits (n_out, V).
 
-    Inputs of the graph: tokens (T,) i32, positions (T,) i32, cells (T,) i64, mask (T, C) f32, out_rows
-    (n_out,) i32 (the tokens whose logits are wanted), and for plain attention live (C,) i32.
+    Inputs of the graph: tokens (T,) i32, positions (T,) i32, cells (T,) i64, mask (T, C) f32,
+    out_rows (n_out,) i32 (the tokens whose logits are wanted), and for plain attention live (C,)
+    i32.
 
     Args:
         g: an empty graph.

@@ -114,13 +114,11 @@ class Llama(CompletionMixin):
         self.n_batch = n_batch
         scales = choose_kv_scales(kv_scales, self._weights.kv_scales, self._config.n_layers)
         c = self._config
-        cache = KVCache(
-            self._n_ctx, c.n_layers, c.n_kv_heads, c.head_dim, type_k, type_v, scales
-        )
+        cache = KVCache(self._n_ctx, c.n_layers, c.n_kv_heads, c.head_dim, type_k, type_v, scales)
         self._session: Session | None = Session(self._weights, c, cache, n_threads, flash_attn)
         self._logits_all = logits_all
         self._ids: list[int] = []
-        self._scores: NDArray[np.float32] = np.zeros((0, self._weights.n_vocab), np.float32)
+        self._logits: list[NDArray[np.float32]] = []  # joined when `scores` is asked for
         self._template: ChatTemplate | None = None
         self.timings = Timings(load_s=time.perf_counter() - started)
         if verbose:
@@ -173,8 +171,11 @@ class Llama(CompletionMixin):
 
     @property
     def scores(self) -> NDArray[np.float32]:
-        """Logits: (n_tokens, V) with logits_all, else (1, V) of the last token; (0, V) at the start."""
-        return self._scores
+        """Logits: (n_tokens, V) with logits_all, else (1, V) of the last token, or (0, V)."""
+        if len(self._logits) != 1:
+            empty = np.zeros((0, self.n_vocab()), np.float32)
+            self._logits = [np.concatenate([empty, *self._logits])]
+        return self._logits[0]
 
     def n_ctx(self) -> int:
         """Tokens of context."""
@@ -197,7 +198,7 @@ class Llama(CompletionMixin):
         return -1 if self._tokenizer.eos_id is None else self._tokenizer.eos_id
 
     def load_report(self) -> str:
-        """What was loaded: sizes, dtypes, threads, the cache and which layer runs with which scale."""
+        """What was loaded: sizes, dtypes, threads, cache, and each layer's scales."""
         c, cache, w = self._config, self.cache, self._weights
         kinds: dict[str, int] = {}
         for layer in w.layers:
@@ -207,7 +208,8 @@ class Llama(CompletionMixin):
             f"model    {self.model_path}",
             f"llama    {c.n_layers} layers, width {c.n_embd}, ffn {c.n_ff}, {c.n_heads} heads, "
             f"{c.n_kv_heads} kv heads of {c.head_dim}, vocabulary {w.n_vocab}",
-            "weights  " + ", ".join(f"{n} x {name}" for name, n in sorted(kinds.items()))
+            "weights  "
+            + ", ".join(f"{n} x {name}" for name, n in sorted(kinds.items()))
             + f", {'tied ' if w.tied else ''}head {w.head.weight.dtype.name}",
             f"runtime  {_core.isa()} kernels, {self.session.threads or _core.default_threads()} "
             f"threads, {'flash' if self.session.flash_attn else 'plain'} attention",
@@ -219,14 +221,14 @@ class Llama(CompletionMixin):
             for i, x in enumerate(cache.layers)
             if x.k_scale is not None or x.v_scale is not None
         ]
-        lines.append(f"scales   {len(scaled)} of {c.n_layers} layers" if scaled else "scales   none")
+        lines.append(
+            f"scales   {len(scaled)} of {c.n_layers} layers" if scaled else "scales   none"
+        )
         return "\n".join(lines + scaled)
 
     # ---- text and ids ----
 
-    def tokenize(
-        self, text: bytes | str, add_bos: bool = True, special: bool = False
-    ) -> list[int]:
+    def tokenize(self, text: bytes | str, add_bos: bool = True, special: bool = False) -> list[int]:
         """Text to ids.
 
         Args:
@@ -247,7 +249,7 @@ class Llama(CompletionMixin):
         with self._lock:
             self.cache.clear()
             self._ids.clear()
-            self._scores = np.zeros((0, self.n_vocab()), np.float32)
+            self._logits = []
 
     def eval(self, tokens: Sequence[int]) -> None:
         """Appends tokens to the context and computes their logits; long prompts go in pieces.
@@ -267,43 +269,53 @@ class Llama(CompletionMixin):
                 piece = ids[at : at + self.n_batch]
                 last = at + len(piece) == len(ids)
                 want = "all" if self._logits_all else "last" if last else "none"
-                logits = self.session.decode(piece, self.n_tokens, want=want)
-                self._ids += piece
-                if self._logits_all:
-                    self._scores = np.concatenate([self._scores, logits])
-                elif last:
-                    self._scores = logits
+                self._step(piece, want)
+
+    def _step(self, piece: list[int], want: str) -> NDArray[np.float32]:
+        logits = self.session.decode(piece, self.n_tokens, want=want)
+        self._ids += piece
+        # Without logits_all a piece before the last leaves none: the old ones are stale.
+        self._logits = [*self._logits, logits] if self._logits_all else [logits[-1:]]
+        return logits
 
     def keep(self, n: int) -> None:
         """Cuts the context down to its first n tokens."""
         with self._lock:
             if not 0 <= n <= self.n_tokens:
                 raise ParameterError(f"keep: {n} is outside 0..{self.n_tokens}")
+            if n == self.n_tokens:
+                return
             self.cache.remove(0, n)
             del self._ids[n:]
-            self._scores = self._scores[: n if self._logits_all else 0]
+            self._logits = [self.scores[:n]] if self._logits_all else []
 
     def sample(self, **params: Any) -> int:
         """Draws a token from the last logits.
 
         Args:
-            **params: fields of `SamplingParams`: temperature, top_k, top_p, min_p, repeat_penalty, ...
+            **params: fields of `SamplingParams`: temperature, top_k, top_p, min_p, ...
 
         Raises:
             ParameterError: nothing was evaluated yet.
             SamplingError: parameters out of range, or logits that cannot be sampled from.
         """
-        if not len(self._scores):
-            raise ParameterError("sample: nothing was evaluated yet")
         params.setdefault("seed", self._seed)
-        return Sampler(SamplingParams(**params), self.n_vocab()).sample(self._scores[-1], self._ids)
+        sampler = Sampler(SamplingParams(**params), self.n_vocab())
+        return sampler.sample(self._last_logits(), self._ids)
+
+    def _last_logits(self) -> NDArray[np.float32]:
+        if not self._logits or not len(self._logits[-1]):
+            raise ParameterError("there are no logits: nothing was evaluated yet")
+        row: NDArray[np.float32] = self._logits[-1][-1]
+        return row
 
     def generate(
         self, tokens: Sequence[int], *, reset: bool = True, **params: Any
     ) -> Iterator[int]:
         """Yields sampled ids without end, until the context is full.
 
-        The part of the context that `tokens` begins with is kept and not evaluated again.
+        The part of the context that `tokens` begins with is kept and not evaluated again. When the
+        context is used for something else between two tokens, the generator brings its own back.
 
         Args:
             tokens: the prompt.
@@ -318,20 +330,30 @@ class Llama(CompletionMixin):
         return self._generate(list(tokens), reset, sampler)
 
     def _generate(self, tokens: list[int], reset: bool, sampler: Sampler) -> Iterator[int]:
-        self._start(tokens, reset)
-        timings = self.timings
+        with self._lock:
+            self._start(tokens, reset)
+            ids, timings = list(self._ids), self.timings
+            token = self._draw(sampler)
         while True:
-            started = time.perf_counter()
-            token = sampler.sample(self._scores[-1], self._ids)
-            timings.token_ids.append(token)
-            timings.decode_s += time.perf_counter() - started
             yield token
-            if self.n_tokens >= self._n_ctx:
+            if len(ids) >= self._n_ctx:
                 return
-            started = time.perf_counter()
-            self.eval([token])
-            timings.decode_tokens += 1
-            timings.decode_s += time.perf_counter() - started
+            with self._lock:
+                started = time.perf_counter()
+                if self._ids != ids:
+                    self.keep(_common_prefix(self._ids, ids))
+                ids.append(token)
+                self.eval(ids[self.n_tokens :])
+                timings.decode_tokens += 1
+                timings.decode_s += time.perf_counter() - started
+                token = self._draw(sampler)
+
+    def _draw(self, sampler: Sampler) -> int:
+        started = time.perf_counter()
+        token = sampler.sample(self._last_logits(), self._ids)
+        self.timings.token_ids.append(token)
+        self.timings.decode_s += time.perf_counter() - started
+        return token
 
     def _start(self, tokens: list[int], reset: bool) -> None:
         """Evaluates a prompt, reusing the context it shares."""
@@ -342,7 +364,8 @@ class Llama(CompletionMixin):
             if reset:
                 if len(tokens) > self._n_ctx:
                     raise ContextError(
-                        f"a prompt of {len(tokens)} tokens does not fit the context of {self._n_ctx}"
+                        f"a prompt of {len(tokens)} tokens does not fit "
+                        f"the context of {self._n_ctx}"
                     )
                 # The last prompt token is always evaluated: its logits are needed.
                 self.keep(min(_common_prefix(self._ids, tokens), len(tokens) - 1))
@@ -363,11 +386,11 @@ class Llama(CompletionMixin):
         """
         if self._template is None:
             t = self._tokenizer
-            spell = [
+            bos, eos = (
                 "" if i is None else t.token_bytes(i).decode("utf-8", "replace")
                 for i in (t.bos_id, t.eos_id)
-            ]
-            self._template = ChatTemplate.from_metadata(self.metadata, *spell, t.control_tokens)
+            )
+            self._template = ChatTemplate.from_metadata(self.metadata, bos, eos, t.control_tokens)
         return self._template
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """Static scales: of weights (`X.scale`) and of the KV cache (`attn_k.k_scale`, `attn_v.v_scale`).
 
-One rule for all: real value = stored value x scale. A scale is one finite number > 0 after the cast to F32.
+One rule for all: real value = stored value x scale. A scale is one finite number > 0 after the cast
+to F32.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ from pyggml.llm.scales import K_SCALE, V_SCALE, check_complete, tensor_scale
 from pyggml.tensor import Tensor
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from pyggml.gguf import GGUFFile
     from pyggml.llm.config import LlamaConfig
 
@@ -93,8 +95,8 @@ def load_weights(file: GGUFFile, config: LlamaConfig, check: bool = False) -> We
         check: also reads every weight and refuses NaN codes and infinities.
 
     Raises:
-        ModelError: a missing or misshapen tensor, a dtype without kernels, a bad scale, a partial set of KV
-            scales, tensors that the model has no place for.
+        ModelError: a missing or misshapen tensor, a dtype without kernels, a bad scale, a partial
+            set of KV scales, tensors that the model has no place for.
     """
     take = _Taker(file, check)
     c = config
@@ -121,8 +123,11 @@ def load_weights(file: GGUFFile, config: LlamaConfig, check: bool = False) -> We
     tied = "output.weight" not in file.tensors
     head = take.tied_head(embedding) if tied else take.linear("output", n_vocab, e)
     factors = take.optional("rope_freqs.weight", (c.rope_dims // 2,))
-    if factors is not None and factors.dtype.name != "f32":
-        raise ModelError(f"{file.path}: rope_freqs.weight is {factors.dtype.name}, f32 is needed")
+    if factors is not None:
+        if factors.dtype.name != "f32":
+            raise ModelError(f"{file.path}: rope_freqs.weight is {factors.dtype.name}, not f32")
+        if not (np.isfinite(factors.numpy()) & (factors.numpy() > 0)).all():
+            raise ModelError(f"{file.path}: rope_freqs.weight: divisors must be finite and > 0")
     scales = _kv_scales(take, c.n_layers)
     take.finish()
     return Weights(embedding, tuple(layers), norm, head, tied, factors, scales, n_vocab)
@@ -240,9 +245,10 @@ def check_values(t: Tensor, source: str) -> None:
     if bad:
         index = tuple(int(i) for i in np.unravel_index(first, t.shape or (1,)))
         raise ModelError(
-            f"{source}: tensor {t.name} holds {bad} values that are not finite, the first at {index}"
+            f"{source}: tensor {t.name} holds {bad} values that are not finite, "
+            f"the first at {index}"
         )
 
 
-def _decode(raw: np.ndarray, kind: DType, n: int) -> np.ndarray:  # type: ignore[type-arg]
+def _decode(raw: NDArray[np.uint8], kind: DType, n: int) -> NDArray[np.float32]:
     return Tensor.from_raw(raw, (n,), kind).dequantize()
