@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from ops.memory import THREADS, at_guard_page, random, run_dirty, same_bits
 
 import pyggml as pg
 from oracles import copy as formats
@@ -10,11 +11,6 @@ from oracles.matmul import mul_mat_abs
 
 DTYPES = ("f32", "f16", "bf16", "f8_e4m3", "q8_0", "q4_0", "q4_1")
 X_DTYPES = ("f32", "f16", "bf16", "f8_e4m3", "q8_0")
-THREADS = (1, 2, 5)
-
-
-def random(*shape, seed=0):
-    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
 
 
 def stored(values, dtype):
@@ -32,7 +28,7 @@ def same(node):
 def run(w, x, w_view=same, x_view=same, threads=1, dtype=None):
     g = pg.Graph()
     y = pg.ops.mul_mat(w_view(g.const(w)), x_view(g.const(x)), dtype=dtype)
-    return g.compile(y, threads=threads)()
+    return run_dirty(g, y, threads)
 
 
 def assert_close(y, w, x):
@@ -51,10 +47,6 @@ def check(w_values, x_values, w_dtype="f32", x_dtype="f32", threads=1):
     y = run(w, x, threads=threads)
     assert_close(y, w_exact, x_exact)
     return y
-
-
-def same_bits(a, b):
-    return a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 # ---- values ----------------------------------------------------------------------------------
@@ -226,6 +218,28 @@ def test_both_sides_permuted():
     swap = (1, 0, 2)
     y = run(w, x, lambda v: pg.ops.permute(v, swap), lambda v: pg.ops.permute(v, swap))
     assert_close(y, w.transpose(swap), x.transpose(swap))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n_tokens", [1, 9])
+def test_nothing_behind_w_is_read(n_tokens, dtype):
+    for n, k in ((1, 32), (17, 64), (37, 288)):
+        w, exact = stored(random(n, k), dtype)
+        x = random(n_tokens, k, seed=1)
+        edge = pg.Tensor.from_raw(at_guard_page(w.raw()), (n, k), dtype)
+        y = run(edge, x)
+        assert_close(y, exact, x)
+        assert same_bits(y, run(w, x))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "f8_e4m3"])
+@pytest.mark.parametrize("n_tokens", [1, 9])
+def test_nothing_behind_x_is_read(n_tokens, dtype):
+    for n, k in ((17, 1), (17, 13), (37, 288)):
+        w = random(n, k)
+        x, exact = stored(random(n_tokens, k, seed=1), dtype)
+        edge = pg.Tensor.from_raw(at_guard_page(x.raw()), (n_tokens, k), dtype)
+        assert_close(run(w, edge), w, exact)
 
 
 # ---- the result's dtype ----------------------------------------------------------------------
