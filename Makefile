@@ -31,7 +31,7 @@ check: $(VENV)/dev.stamp
 	find csrc tests/c -name '*.[ch]' | xargs $(BIN)/clang-format --dry-run -Werror
 	$(BIN)/codespell
 	for cc in gcc clang; do if command -v $$cc > /dev/null; then find csrc -name '*.c' | xargs -n 1 $$cc $(COMPILE) || exit 1; fi; done
-	PYGGML_WERROR=1 $(BIN)/pip wheel -q --no-deps --wheel-dir $(VENV)/wheel .
+	CFLAGS="-Werror -Wno-error=shadow" PYGGML_WERROR=1 $(BIN)/pip wheel -q --disable-pip-version-check --no-deps --wheel-dir $(VENV)/wheel .  # Cython's code shadows
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix-only .
