@@ -11,6 +11,7 @@ the same work, and both find the most likely next token after each step; these a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -89,7 +90,8 @@ class Side:
     def close(self) -> None:
         """Ends the process."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:

@@ -200,7 +200,7 @@ class Worker:
     """
 
     def __init__(self, kind: str, answers: Any) -> None:
-        self._make = {"pyggml": PyggmlSide, "peer": PeerSide}[kind]
+        self._make: Any = {"pyggml": PyggmlSide, "peer": PeerSide}[kind]
         self._answers = answers
         self._side: PyggmlSide | PeerSide | None = None
         self._job: dict[str, Any] = {"pause": 0.05}
