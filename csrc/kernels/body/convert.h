@@ -37,6 +37,7 @@ V_INLINE void copy_f32(const float *src, float *dst, int64_t n) {
 V_INLINE void decode_blocks(v_block_fn load, int bytes, int is_scaled, const void *src, float *dst,
                             int64_t n) {
     const char *block = src;
+    V_TWICE
     for (int64_t i = 0; i < n; i += PYG_BLOCK_ELEMENTS, block += bytes) {
         v_f32 q[V_BLOCK];
         const v_f32 scale = load(block, q);

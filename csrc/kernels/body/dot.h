@@ -92,6 +92,7 @@ V_INLINE void dot_block_rows(int n_rows, v_block_fn load, int bytes, int is_scal
             }
             even[r] = is_scaled ? v_fma(scale, sum, even[r]) : sum;
             odd[r] = is_scaled ? odd[r] : other;
+            if (!is_scaled) V_ROW_END;
         }
     }
     V_UNROLL

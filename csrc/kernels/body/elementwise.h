@@ -28,7 +28,7 @@ static void K(div)(int64_t n, const float *a, const float *b, float *y) {
     binary(v_div, n, a, b, y);
 }
 
-static void K(scale)(int64_t n, const float *x, float s, float bias, float *y) {
+V_INLINE void scaled(int64_t n, const float *x, float s, float bias, float *y) {
     const v_f32 vs = v_set1(s), vb = v_set1(bias);
     int64_t i = 0;
     for (; i + V_WIDTH <= n; i += V_WIDTH) v_store(y + i, v_fma(vs, v_load(x + i), vb));
@@ -36,6 +36,10 @@ static void K(scale)(int64_t n, const float *x, float s, float bias, float *y) {
         const int rest = (int)(n - i);
         v_store_n(y + i, v_fma(vs, v_load_n(x + i, rest), vb), rest);
     }
+}
+
+static void K(scale)(int64_t n, const float *x, float s, float bias, float *y) {
+    scaled(n, x, s, bias, y);
 }
 
 static void K(axpy)(int64_t n, float a, const float *x, float *y) {

@@ -19,7 +19,7 @@ static void K(rms_norm)(int64_t n, const float *x, float eps, float *y) {
         even = v_fma(a, a, even);
     }
     const float mean = v_hsum(v_add(even, odd)) / (float)n;
-    K(scale)(n, x, 1.0f / v_sqrt1(mean + eps), 0.0f, y);
+    scaled(n, x, 1.0f / v_sqrt1(mean + eps), 0.0f, y);
 }
 
 #endif

@@ -64,7 +64,7 @@ V_INLINE float softmax_base(float max) { return max == MINUS_INF ? 0.0f : max; }
 static void K(soft_max)(int64_t n, const float *x, float scale, const float *mask, float *y) {
     const float max = softmax_scores(n, x, scale, mask, MINUS_INF, y);
     const float sum = softmax_exp(n, y, softmax_base(max));
-    K(scale)(n, y, sum == 0.0f ? 0.0f : 1.0f / sum, 0.0f, y);
+    scaled(n, y, sum == 0.0f ? 0.0f : 1.0f / sum, 0.0f, y);
     if (sum == sum || !mask) return;
     for (int64_t i = 0; i < n; i++)
         if (mask[i] == MINUS_INF) y[i] = 0.0f; /* masked cells of a NaN row */

@@ -5,10 +5,17 @@
 #include "kernels/simd/avx2_formats.h"
 
 /* The half at p in all lanes. */
-static inline v_f32 v_scale(const char *p) {
+V_INLINE v_f32 v_scale(const char *p) {
     uint16_t d;
     memcpy(&d, p, sizeof d);
     return _mm256_cvtph_ps(_mm_set1_epi16((short)d));
+}
+
+/* d m d m d m d m: read as a float, the pair is repeated by the load itself. */
+V_INLINE v_f32 v_two_halves(const char *block) {
+    typedef float any_float __attribute__((may_alias, aligned(1)));
+    const v_f32 both = _mm256_set1_ps(*(const any_float *)(const void *)block);
+    return _mm256_cvtph_ps(_mm_castps_si128(_mm256_castps256_ps128(both)));
 }
 
 V_INLINE v_f32 v_block_q8_0(const char *block, v_f32 *q) {
@@ -42,9 +49,7 @@ V_INLINE v_f32 v_block_q4_0(const char *block, v_f32 *q) {
 
 /* The values themselves: d * sum(q x) + m * sum(x) would lose what cancels between the two sums. */
 V_INLINE v_f32 v_block_q4_1(const char *block, v_f32 *q) {
-    int32_t both;
-    memcpy(&both, block, sizeof both);
-    const v_f32 pairs = _mm256_cvtph_ps(_mm_set1_epi32(both)); /* d m d m d m d m */
+    const v_f32 pairs = v_two_halves(block);
     const v_f32 d = _mm256_moveldup_ps(pairs), m = _mm256_movehdup_ps(pairs);
     __m256i n[4];
     v_nibbles(block + offsetof(pyg_q4_1, q), n);

@@ -8,8 +8,13 @@
  * does it at -O2 only when told. */
 #if defined(__clang__)
 #define V_UNROLL _Pragma("clang loop unroll(full)")
+#define V_TWICE _Pragma("clang loop unroll_count(2)")
 #else
 #define V_UNROLL _Pragma("GCC unroll 32")
+#define V_TWICE _Pragma("GCC unroll 2")
 #endif
+
+/* Keeps the loads of the next row behind this one: clang starts all rows at once and spills otherwise. */
+#define V_ROW_END __asm__ volatile("" ::: "memory")
 
 #endif
