@@ -122,6 +122,29 @@ def test_views_need_a_node():
             call()
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ndim": 1}, "the slice has 1 axes"),
+        ({"step": [1, 0]}, "axis 1: the step must be at least 1, not 0"),
+        ({"step": [-1, 1]}, "axis 0: the step must be at least 1, not -1"),
+        ({"start": [-1, 0]}, "axis 0: start -1, size 4 is outside"),
+        ({"start": [0, 7], "size": [4, 0]}, "axis 1: start 7, size 0 is outside"),
+        ({"size": [4, -1]}, "axis 1: start 0, size -1 is outside"),
+        ({"size": [5, 6]}, "axis 0: start 0, step 1, size 5 runs past the end"),
+        ({"start": [0, 1]}, "axis 1: start 1, step 1, size 6 runs past the end"),
+        ({"start": [4, 0], "size": [1, 6]}, "axis 0: start 4, step 1, size 1 runs past"),
+        ({"step": [2, 1], "size": [3, 6]}, "axis 0: start 0, step 2, size 3 runs past"),
+        ({"step": [2**62, 1], "size": [3, 6]}, "axis 0: .* runs past the end"),
+        ({"keep": [0, 1]}, "axis 0: only an axis of size 1 can be dropped"),
+    ],
+)
+def test_the_runtime_checks_slices_itself(change, message):
+    params = {"ndim": 2, "start": [0, 0], "step": [1, 1], "size": [4, 6], "keep": [1, 1]}
+    with pytest.raises(pg.ShapeError, match=f"view: {message}"):
+        pg.graph.call_op("view", node_of(values(4, 6)), **{**params, **change})
+
+
 # ---- reshape ---------------------------------------------------------------------------------
 
 
