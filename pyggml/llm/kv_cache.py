@@ -146,8 +146,9 @@ class KVCache:
 
     def commit(self, cells: NDArray[np.int64], positions: NDArray[np.int32], seq: int = 0) -> None:
         """Makes the cells that a step has written part of a sequence."""
+        member = self._member(seq)
+        member[cells] = True
         self.pos[cells] = positions
-        self._member(seq)[cells] = True
 
     def _member(self, seq: int) -> NDArray[np.bool_]:
         if isinstance(seq, bool) or not isinstance(seq, int | np.integer) or seq < 0:
