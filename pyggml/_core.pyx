@@ -119,7 +119,7 @@ def kernel_slots():
     return tuple(names)
 
 
-def kernel_address(str isa, str slot):
+def kernel_address(str isa not None, str slot not None):
     """Address of one kernel, for tests and benchmarks that call it through ctypes."""
     cdef void *p = pyg_kernel_address(isa.encode(), slot.encode())
     if p == NULL:
@@ -256,6 +256,7 @@ cdef int64_t as_i64(value, str op, bytes name) except? -1:
 cdef int pack_axes(const pyg_op_row *row, const pyg_param *p, value, char *field) except -1:
     """A per-axis list in numpy order becomes int64[4] in ne order; a permutation's values turn too."""
     cdef int64_t axes[4]
+    cdef int64_t axis
     op = row.name.decode()
     try:
         value = tuple(value) if len(value) <= PYG_MAX_DIMS else value
@@ -266,7 +267,8 @@ cdef int pack_axes(const pyg_op_row *row, const pyg_param *p, value, char *field
         raise ShapeError(f"{op}: {p.name.decode()}: at most {PYG_MAX_DIMS} axes, got {n}")
     for i in range(PYG_MAX_DIMS):
         if p.kind == PYG_KIND_AXES:
-            axes[i] = n - 1 - as_i64(value[n - 1 - i], op, p.name) if i < n else i
+            axis = as_i64(value[n - 1 - i], op, p.name) if i < n else n
+            axes[i] = n - 1 - axis if 0 <= axis < n else -1
         else:
             axes[i] = as_i64(value[n - 1 - i], op, p.name) if i < n else <int64_t>p.default
     memcpy(field, axes, sizeof(axes))
@@ -344,7 +346,7 @@ cdef class Graph:
     def __len__(self):
         return pyg_graph_n_nodes(self.ptr)
 
-    def input(self, str name, int dtype, shape):
+    def input(self, str name not None, int dtype, shape):
         """Adds an input slot; returns its id."""
         cdef int64_t ne[4]
         cdef int32_t node
@@ -354,7 +356,7 @@ cdef class Graph:
             check(pyg_graph_input(self.ptr, raw, dtype, ndim, ne, &node))
         return node
 
-    def const(self, buffer, int dtype, shape, str name, bint writable):
+    def const(self, buffer, int dtype, shape, str name not None, bint writable):
         """Captures the dense buffer as a constant of that dtype and shape; keeps it alive."""
         cdef int64_t ne[4]
         cdef int32_t node
@@ -379,7 +381,7 @@ cdef class Graph:
             PyBuffer_Release(&view)
         return node
 
-    def op(self, int op, srcs, dict params):
+    def op(self, int op, srcs, dict params not None):
         """Applies op number `op` to the nodes srcs (-1: absent); returns the new node's id."""
         cdef int32_t src[PYG_MAX_SRC]
         cdef char packed[PYG_MAX_PARAM_BYTES]
@@ -397,7 +399,7 @@ cdef class Graph:
             check(pyg_graph_op(self.ptr, op, src, <int>n_src, packed, &node))
         return node
 
-    def set_name(self, int32_t node, str name):
+    def set_name(self, int32_t node, str name not None):
         """Names a node in messages."""
         raw = encode_name(name, "name")
         with self.lock:

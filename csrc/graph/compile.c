@@ -165,7 +165,8 @@ static pyg_status make_steps(builder *b) {
     p->constants = constants;
     for (int32_t i = 0; i < p->n_steps; i++) {
         pyg_step *step = &p->steps[i];
-        if (step->op->init != NULL) step->op->init(&step->io, p->constants + step->const_off);
+        if (step->op->init != NULL && step->plan.const_bytes > 0)
+            step->op->init(&step->io, p->constants + step->const_off);
     }
     p->scratch_stride = scratch;
     p->shared_off = p->arena_bytes;

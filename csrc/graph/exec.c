@@ -29,15 +29,18 @@ typedef struct run_state {
     pyg_fault fault;
 } run_state;
 
+/* NULL stays NULL: a program without constants, an empty arena. */
+static char *at(char *base, size_t off) { return base == NULL ? NULL : base + off; }
+
 static void run_task(void *ctx, int64_t index, int worker) {
     run_state *run = ctx;
     const pyg_program *p = run->prog;
     const pyg_step *step = run->step;
     const pyg_task task = {
         .io = step->io,
-        .constants = p->constants + step->const_off,
-        .scratch = p->bound + p->scratch_off + (size_t)worker * p->scratch_stride,
-        .shared = p->bound + p->shared_off,
+        .constants = at(p->constants, step->const_off),
+        .scratch = at(p->bound, p->scratch_off + (size_t)worker * p->scratch_stride),
+        .shared = at(p->bound, p->shared_off),
         .fault = &run->fault,
         .index = index,
         .n_tasks = step->plan.n_tasks[run->phase],
