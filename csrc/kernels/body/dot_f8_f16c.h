@@ -25,6 +25,11 @@ V_INLINE void f8_step(__m256i codes, const float *x, v_f32 *even, v_f32 *odd, __
     *largest = _mm256_max_epu8(*largest, _mm256_add_epi8(codes, codes));
 }
 
+V_INLINE int f8_has_nan(__m256i largest) {
+    const __m256i is_nan = _mm256_cmpeq_epi8(largest, _mm256_set1_epi8((char)0xFE));
+    return !_mm256_testz_si256(is_nan, is_nan);
+}
+
 /* Returns 1 when one of the rows holds a NaN code; its sum is meaningless then. */
 V_INLINE int f8_sums(int n_rows, int64_t n, const char *w, size_t stride, const float *x,
                      float *y) {
@@ -55,8 +60,7 @@ V_INLINE int f8_sums(int n_rows, int64_t n, const char *w, size_t stride, const 
     }
     V_UNROLL
     for (int r = 0; r < n_rows; r++) y[r] = v_hsum(v_add(even[r], odd[r])) * 0x1p8f;
-    const __m256i is_nan = _mm256_cmpeq_epi8(largest, _mm256_set1_epi8((char)0xFE));
-    return !_mm256_testz_si256(is_nan, is_nan);
+    return f8_has_nan(largest);
 }
 
 V_INLINE void f8_rows(int n_rows, int64_t n, const char *w, size_t stride, const float *x,
