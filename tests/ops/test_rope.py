@@ -79,11 +79,25 @@ def test_blocks_give_f32():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_large_and_negative_positions(mode):
-    pos = np.array([0, 1, -1, -1000, 100_000, 131_071, 1_048_575, 2**31 - 1], np.int64)
+    far = [499_999, 500_000, 500_001, 1_048_575, 2**31 - 1, -(2**31), 2**40]
+    pos = np.array([0, 1, -1, -1000, 100_000, 131_071, *far], np.int64)
     x = rand(len(pos), 2, 64)
     got = run_threads(pg.ops.rope(pg.Graph().const(encode(x, "f32")), pos, mode=mode))
     expected = ORACLES[mode](decode(encode(x, "f32")), pos)
-    np.testing.assert_allclose(decode(got), expected, atol=1e-6)
+    # the angle itself is a double: at 2^40 radians it is known to 1e-4
+    near = np.abs(pos) <= 2**31
+    np.testing.assert_allclose(decode(got)[near], expected[near], atol=2e-6)
+    np.testing.assert_allclose(decode(got), expected, atol=1e-3)
+
+
+def test_angles_all_round_the_circle():
+    pos = np.arange(-5000, 5000)
+    x = np.tile([1.0, 0.0], (len(pos), 1, 1))
+    for scale in (1.0, np.pi / 4, 31.4159):
+        node = pg.ops.rope(pg.Graph().const(encode(x, "f32")), pos, freq_scale=scale)
+        theta = pos * float(np.float32(scale))
+        expected = np.stack([np.cos(theta), np.sin(theta)], -1)
+        np.testing.assert_allclose(decode(run(node))[:, 0], expected, atol=6.1e-8)
 
 
 def test_position_zero_copies_and_turning_back_undoes():
