@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="pyggml",
-    help="Language models on CPUs, with 8-bit floats (F8_E4M3) first-class.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -63,7 +62,7 @@ Scales = Annotated[
     Any,
     _model(
         "--kv-scales",
-        help=r'Scales of an f8_e4m3 cache: file, unit, {"0": \[k, v], ...}, or a file of that.',
+        help="Scales of an f8_e4m3 cache: file, unit, a JSON object by layer, or a file of it.",
         parser=_kv_scales,
         metavar="file|unit|JSON",
     ),
@@ -81,6 +80,24 @@ TopP = Annotated[float, _sampling("--top-p", help="Keep the likeliest of this to
 MinP = Annotated[float, _sampling("--min-p", help="Drop below this share of the likeliest.")]
 Repeat = Annotated[float, _sampling("--repeat-penalty", help="Above 1: repeat less.")]
 Seed = Annotated[int | None, _sampling("-s", "--seed", help="Same seed, same text.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from pyggml import __version__, isa
+
+        print(f"pyggml {__version__}, {isa()} kernels")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Language models on CPUs, with 8-bit floats (F8_E4M3) first-class."""
 
 
 @app.command(name="pull")

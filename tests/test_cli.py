@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import pyggml
 from llm.tiny_model import make_tiny_model
 from pyggml.errors import ParameterError
 from pyggml.gguf import GGUFWriter
@@ -225,6 +226,22 @@ def test_clean_errors(tiny_model: Path, tmp_path: Path) -> None:
     assert_clean_error(negative, "temperature")
     unknown = run("pull", "no-such-model")
     assert_clean_error(unknown, "no known model 'no-such-model'; known: smollm2")
+
+
+def test_version() -> None:
+    done = run("--version")
+    assert done.returncode == 0
+    assert done.stdout == f"pyggml {pyggml.__version__}, {pyggml.isa()} kernels\n"
+
+
+def test_help_lists_the_commands() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    for command in ("pull", "run", "chat", "inspect"):
+        assert command in done.stdout
+    options = run("run", "--help", env={"COLUMNS": "160"}).stdout
+    for option in ("-ctk", "-ctv", "--kv-scales", "a JSON object", "--no-flash-attn"):
+        assert option in options
 
 
 def test_pull_prints_the_path(default_model: Path) -> None:
