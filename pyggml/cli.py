@@ -84,7 +84,8 @@ Seed = Annotated[int | None, _sampling("-s", "--seed", help="Same seed, same tex
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from pyggml import __version__, isa
+        from pyggml import __version__
+        from pyggml._core import isa
 
         print(f"pyggml {__version__}, {isa()} kernels")
         raise typer.Exit

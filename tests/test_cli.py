@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -21,6 +22,7 @@ from pyggml.errors import ParameterError
 from pyggml.gguf import GGUFWriter
 from pyggml.llm.model import Llama
 from pyggml.tools.chat import Conversation
+from pyggml.tools.console import write_text
 from pyggml.tools.inspect import printable, summarize
 from pyggml.tools.run import ModelOptions, SamplingOptions, parse_kv_scales, peak_memory
 
@@ -337,6 +339,20 @@ def test_printable() -> None:
     assert printable("a\x1b\nb") == "a\\x1b\\nb"
     assert printable("a\x1b\nb", keep="\n") == "a\\x1b\nb"
     assert printable("a\ud800") == "a\\ud800"
+
+
+class Terminal(io.StringIO):
+    """A stdout that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_text_cannot_drive_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stdout, shown in ((Terminal(), "a\ufffd[2Jb\tc\n\ufffd"), (io.StringIO(), None)):
+        monkeypatch.setattr(sys, "stdout", stdout)
+        write_text("a\x1b[2Jb\tc\n\x9b")
+        assert stdout.getvalue() == (shown or "a\x1b[2Jb\tc\n\x9b")
 
 
 def test_peak_memory_grows() -> None:
