@@ -1,8 +1,7 @@
-"""What the tests of the model share: opening tiny models, oracle logits, graphs, raw cache bytes."""
+"""What the tests of the model share: tiny models, oracle logits, graphs, cache bytes."""
 
 from __future__ import annotations
 
-import contextlib
 import pydoc_data.topics
 from pathlib import Path
 
@@ -73,14 +72,3 @@ def cache_bytes(llm: Llama) -> list[tuple[np.ndarray, np.ndarray]]:
         tuple(t.raw().reshape(t.shape[0], -1)[used].copy() for t in (x.k, x.v))
         for x in llm.cache.layers
     ]
-
-
-@contextlib.contextmanager
-def changed(target: object, name: str, value: object):
-    """Sets an attribute for a while; for fixtures of wider scope than monkeypatch."""
-    old = getattr(target, name)
-    setattr(target, name, value)
-    try:
-        yield
-    finally:
-        setattr(target, name, old)

@@ -1,7 +1,7 @@
 """The mul and div nodes around an FP8 cache (C1, C2): where they are, and that each is needed.
 
-Powers of two change no rounding, so K * 2^a stored under the scale 2^a gives the bytes of K under 1,
-and the whole model the same bits.
+Powers of two change no rounding, so K * 2^a stored under the scale 2^a gives the bytes of K under
+1, and the whole model the same bits.
 """
 
 import numpy as np
@@ -91,7 +91,7 @@ def test_each_scale_node_is_needed(function, side, flash, monkeypatch):
 
 
 def test_the_stored_bytes_are_the_quotients(flash):
-    """K / sk and V / sv, one F32 division and one rounding: for scales that are no powers of two."""
+    """K / sk and V / sv for scales that are no powers of two: one division, one rounding."""
     q, k, v = random_qkv()
     sk, sv = np.float32(0.37), np.float32(0.0123)
     _, keys, values = attend(q, k, v, (float(sk), float(sv)), flash)

@@ -37,7 +37,7 @@ def used(llm):
 
 @pytest.mark.parametrize("value", [*BAD, 1e-50, 1e300, -1e300, np.float64(1e39)])
 def test_values_are_checked_after_the_cast_to_f32(value):
-    with pytest.raises(ParameterError, match="here: .*finite and > 0"):
+    with pytest.raises(ParameterError, match=r"here: .*finite and > 0"):
         scale_value(value, "here")
 
 

@@ -193,6 +193,14 @@ class _Alarm(Exception):
     pass
 
 
+def eval_with_alarm(llm, ids, seconds):
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        llm.eval(ids)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def test_a_signal_stops_a_long_step(default_model):
     """A handler that raises 0.2 s into a step of 1,500 tokens: the step does not end, nor count."""
 
@@ -206,10 +214,8 @@ def test_a_signal_stops_a_long_step(default_model):
         old = signal.signal(signal.SIGALRM, ring)
         try:
             with pytest.raises(_Alarm):
-                signal.setitimer(signal.ITIMER_REAL, 0.2)
-                llm.eval(ids[8:])
+                eval_with_alarm(llm, ids[8:], 0.2)
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, old)
         assert (llm.n_tokens, llm.cache.n_used, llm.cache.length()) == (8, 8, 8)
         assert np.array_equal(llm.scores, answer)
