@@ -37,6 +37,13 @@ V_INLINE void f8_every_fourth(const float *x, float *y) {
     v_store(y + 24, _mm256_shuffle_ps(b, d, 0xEE));
 }
 
+/* The last n < 32 of x, zeros after them. */
+V_INLINE void f8_last_fourth(int64_t n, const float *x, float *y) {
+    float window[F8_STEP] = {0};
+    for (int64_t j = 0; j < n; j++) window[j] = x[j];
+    f8_every_fourth(window, y);
+}
+
 V_INLINE void f8_shift_step(__m256i codes, const float *x, v_f32 *even, v_f32 *odd,
                             __m256i *largest) {
     const __m256i keep = _mm256_set1_epi16((short)0x87F0);
@@ -50,7 +57,7 @@ V_INLINE void f8_shift_step(__m256i codes, const float *x, v_f32 *even, v_f32 *o
     *largest = _mm256_max_epu8(*largest, _mm256_add_epi8(codes, codes));
 }
 
-/* fourth: x in the order of f8_every_fourth, zeros up to a multiple of 32. */
+/* fourth: x in the order of f8_every_fourth, as far as it goes in 32s; NULL: made on the way. */
 V_INLINE void f8_shift_rows(int n_rows, int64_t n, const char *w, size_t stride, const float *x,
                             const float *fourth, float *y) {
     v_f32 even[MV_ROWS], odd[MV_ROWS];
@@ -60,20 +67,25 @@ V_INLINE void f8_shift_rows(int n_rows, int64_t n, const char *w, size_t stride,
     const char *next = w + (size_t)n_rows * stride;
     int64_t i = 0;
     for (; i + F8_STEP <= n; i += F8_STEP) {
+        float made[F8_STEP];
+        if (!fourth) f8_every_fourth(x + i, made);
         next = prefetch_ahead(n_rows, next, F8_STEP);
         V_UNROLL
         for (int r = 0; r < n_rows; r++) {
             const __m256i codes = v_load256(w + (size_t)r * stride + i);
-            f8_shift_step(codes, fourth + i, &even[r], &odd[r], &largest);
+            const float *xs = fourth ? fourth + i : made;
+            f8_shift_step(codes, xs, &even[r], &odd[r], &largest);
         }
     }
     if (i < n) {
+        float made[F8_STEP];
+        f8_last_fourth(n - i, x + i, made);
         V_UNROLL
         for (int r = 0; r < n_rows; r++) {
             char codes[F8_STEP] = {0};
             const char *row = w + (size_t)r * stride;
             for (int64_t j = i; j < n; j++) codes[j - i] = row[j];
-            f8_shift_step(v_load256(codes), fourth + i, &even[r], &odd[r], &largest);
+            f8_shift_step(v_load256(codes), made, &even[r], &odd[r], &largest);
         }
     }
     const int any_nan = f8_has_nan(largest);
@@ -89,31 +101,28 @@ V_INLINE void f8_shift_rows(int n_rows, int64_t n, const char *w, size_t stride,
     }
 }
 
+static int f8_needs_halves(int64_t n) { return n > F8_SHIFT_MAX || (_mm_getcsr() & FTZ_OR_DAZ); }
+
+static float K(dot_f8_e4m3_shift)(int64_t n, const void *w, const float *x) {
+    if (f8_needs_halves(n)) return K(dot_f8_e4m3)(n, w, x);
+    float y;
+    f8_shift_rows(1, n, w, 0, x, NULL, &y);
+    return y;
+}
+
 static void K(mv_f8_e4m3_shift)(int64_t n, int64_t rows, const void *w, size_t w_stride,
                                 const float *x, float *y) {
-    if (n > F8_SHIFT_MAX || (_mm_getcsr() & FTZ_OR_DAZ)) {
+    if (f8_needs_halves(n)) {
         K(mv_f8_e4m3)(n, rows, w, w_stride, x, y);
         return;
     }
     float fourth[F8_SHIFT_MAX];
-    int64_t i = 0;
-    for (; i + F8_STEP <= n; i += F8_STEP) f8_every_fourth(x + i, fourth + i);
-    if (i < n) {
-        float window[F8_STEP] = {0};
-        for (int64_t j = i; j < n; j++) window[j - i] = x[j];
-        f8_every_fourth(window, fourth + i);
-    }
+    for (int64_t i = 0; i + F8_STEP <= n; i += F8_STEP) f8_every_fourth(x + i, fourth + i);
     const char *p = w;
     int64_t r = 0;
     for (; r + MV_ROWS <= rows; r += MV_ROWS)
         f8_shift_rows(MV_ROWS, n, p + (size_t)r * w_stride, w_stride, x, fourth, y + r);
     for (; r < rows; r++) f8_shift_rows(1, n, p + (size_t)r * w_stride, w_stride, x, fourth, y + r);
-}
-
-static float K(dot_f8_e4m3_shift)(int64_t n, const void *w, const float *x) {
-    float y;
-    K(mv_f8_e4m3_shift)(n, 1, w, 0, x, &y);
-    return y;
 }
 
 #endif
