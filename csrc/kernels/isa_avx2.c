@@ -37,8 +37,8 @@
 #pragma GCC pop_options
 #endif
 
-/* AMD cores multiply denormals at full speed, others trap into microcode. CPUID leaf 0 spells the vendor
- * in ebx, edx, ecx; Hygon makes AMD's cores. */
+/* AMD cores multiply denormals at full speed, others trap into microcode. CPUID leaf 0 spells the
+ * vendor in ebx, edx, ecx; Hygon makes AMD's cores. */
 static int denormals_are_free(void) {
     uint32_t top, name[3];
     if (!__get_cpuid(0, &top, &name[0], &name[2], &name[1])) return 0;
