@@ -108,7 +108,8 @@ static layout layout_of(const pyg_node_io *io) {
     if (l.n_blocks >= SOME_BLOCKS) l.cells = max64(1, n_cells);
     l.n_chunks = max64(1, ceil_div(n_cells, l.cells));
     l.n_units = l.group == 0 ? 0 : q->ne[3] * k->ne[2] * l.n_blocks * l.n_chunks;
-    l.part = l.group * l.tokens * (v->ne[0] + 2);
+    l.part = l.group * l.tokens * (v->ne[0] + 3); /* the sums are doubles */
+    l.part += l.part % 2;
     return l;
 }
 
@@ -178,17 +179,17 @@ static int64_t part_index(const pyg_node_io *io, const layout *l, const unit *at
 }
 
 static void bind_part(pyg_attn_block *b, float *part) {
-    b->o = part;
+    b->sum = (double *)(void *)part;
+    b->o = part + 2 * b->rows;
     b->max = b->o + b->rows * b->dv;
-    b->sum = b->max + b->rows;
 }
 
 /* Result row i: o / sum, zeros when no cell was seen. `divisor` is room for two rows. */
-static void write_row(const pyg_tensor *dst, const int64_t i[3], const float *o, float sum,
+static void write_row(const pyg_tensor *dst, const int64_t i[3], const float *o, double sum,
                       float *divisor) {
     const int64_t dv = dst->ne[0];
     float *y = pyg_span_out(dst, i, 0, divisor + dv);
-    for (int64_t j = 0; j < dv; j++) divisor[j] = sum == 0.0f ? 1.0f : sum;
+    for (int64_t j = 0; j < dv; j++) divisor[j] = sum == 0.0 ? 1.0f : (float)sum;
     pyg_k->div(dv, o, divisor, y);
     pyg_span_out_end(dst, i, 0, dv, y);
 }
@@ -205,7 +206,7 @@ static void run_unit(const pyg_task *task, const layout *l, int64_t u) {
     memset(b.o, 0, (size_t)(b.rows * b.dv) * sizeof *b.o);
     for (int64_t r = 0; r < b.rows; r++) {
         b.max[r] = -INFINITY;
-        b.sum[r] = 0.0f;
+        b.sum[r] = 0.0;
         const int64_t i[3] = {t0 + r % b.tokens, at.head * l->group + r / b.tokens, at.batch};
         const float *from = pyg_span_in(q, i, 0, b.d, b.q + r * b.d);
         if (from != b.q + r * b.d) memcpy(b.q + r * b.d, from, (size_t)b.d * sizeof *b.q);
@@ -231,18 +232,19 @@ static void join_row(const pyg_task *task, const layout *l, int64_t n) {
     const int64_t r = i[0] % l->group * tokens + i[1] % l->tokens;
     float *parts = (float *)task->shared + part_index(&task->io, l, &at) * l->part;
     float *o = (float *)task->scratch;
-    float max = -INFINITY, sum = 0.0f;
+    float max = -INFINITY;
+    double sum = 0.0;
     for (int64_t c = 0; c < l->n_chunks; c++) {
         bind_part(&b, parts + c * l->part);
-        if (b.sum[r] != 0.0f && !(b.max[r] <= max)) max = b.max[r];
+        if (b.sum[r] != 0.0 && !(b.max[r] <= max)) max = b.max[r];
     }
     memset(o, 0, (size_t)b.dv * sizeof *o);
     for (int64_t c = 0; c < l->n_chunks; c++) {
         bind_part(&b, parts + c * l->part);
-        if (b.sum[r] == 0.0f) continue; /* no cell of the chunk is visible */
+        if (b.sum[r] == 0.0) continue; /* no cell of the chunk is visible */
         const float weight = expf(b.max[r] - max);
         pyg_k->axpy(b.dv, weight, b.o + r * b.dv, o);
-        sum += weight * b.sum[r];
+        sum += (double)weight * b.sum[r];
     }
     write_row(task->io.dst, i, o, sum, o + b.dv);
 }

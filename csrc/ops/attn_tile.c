@@ -8,6 +8,7 @@
 
 #define TILE PYG_ATTN_TILE
 #define PANEL 16
+#define SUM_CELLS 16
 /* Up to this many rows, dots on K as it lies beat decoding it for gemm_tile: by 20 % at 3 rows, by
  * nothing at 4 to 5 with f8_e4m3 (one thread, AVX2, 4096 cells, heads of 64). */
 #define DOT_ROWS 4
@@ -40,6 +41,7 @@ size_t pyg_attn_layout(pyg_attn_block *b, float *at) {
     b->k_rows = take(&c, PANEL, b->d);
     b->panel = take(&c, PANEL, b->d);
     b->v = take(&c, TILE, b->ldv);
+    b->pv = take(&c, b->rows, PANEL);
     b->clean = take(&c, TILE, b->ldv);
     return c.overflow ? SIZE_MAX : c.used;
 }
@@ -90,19 +92,28 @@ static void scores(const pyg_attn_block *b, const pyg_attn_place *at, int64_t c0
 
 static void weights(const pyg_attn_block *b, const tile_mask *m) {
     for (int64_t r = 0; r < b->rows; r++) {
-        float *o = b->o + r * b->dv;
+        float *o = b->o + r * b->dv, added = 0.0f;
         const float shrink = pyg_k->attn_softmax(m->n, b->s + r * TILE, b->scale,
-                                                 m->row[r % b->tokens], &b->max[r], &b->sum[r]);
+                                                 m->row[r % b->tokens], &b->max[r], &added);
+        b->sum[r] = b->sum[r] * (double)shrink + (double)added;
         if (shrink != 1.0f) pyg_k->scale(b->dv, o, shrink, 0.0f, o);
     }
 }
 
-/* o += s . v for n_rows rows from `first` on. */
+/* o += s . v for n_rows rows from `first` on. Sums of 16 cells are added up before they meet o:
+ * one run over all cells would round several ulp away where V is nearly constant. */
 static void add_values(const pyg_attn_block *b, int64_t first, int64_t n_rows, int64_t n,
                        const float *v) {
-    for (int64_t j = 0; j < b->dv; j += PANEL)
-        pyg_k->gemm_tile(n, v + j, b->ldv, b->s + first * TILE, TILE, n_rows,
-                         b->o + first * b->dv + j, b->dv, min64(PANEL, b->dv - j), 1);
+    for (int64_t j = 0; j < b->dv; j += PANEL) {
+        const int64_t cols = min64(PANEL, b->dv - j);
+        for (int64_t c = 0; c < n; c += SUM_CELLS)
+            pyg_k->gemm_tile(min64(SUM_CELLS, n - c), v + c * b->ldv + j, b->ldv,
+                             b->s + first * TILE + c, TILE, n_rows, b->pv, PANEL, cols, c > 0);
+        for (int64_t r = 0; r < n_rows; r++) {
+            float *o = b->o + (first + r) * b->dv + j;
+            pyg_k->add(cols, o, b->pv + r * PANEL, o);
+        }
+    }
 }
 
 /* A weight of 0 does not silence a NaN or inf in V: each row gets a copy of V whose hidden cells

@@ -25,16 +25,17 @@ typedef struct pyg_attn_block {
     int64_t rows;   /* heads * tokens */
     int64_t tokens; /* 1..PYG_ATTN_TOKENS */
     float scale;
-    float *q;   /* (rows, d) in */
-    float *o;   /* (rows, dv) running sum of exp(s - max) * v */
-    float *max; /* (rows) running maximum, start at -inf */
-    float *sum; /* (rows) running sum of exp(s - max), start at 0 */
+    float *q;    /* (rows, d) in */
+    float *o;    /* (rows, dv) running sum of exp(s - max) * v */
+    float *max;  /* (rows) running maximum, start at -inf */
+    double *sum; /* (rows) running sum of exp(s - max), start at 0 */
     /* work space */
     float *s;      /* (rows, 64) scores, then weights */
     float *mask;   /* (tokens, 64) */
     float *k_rows; /* (16, d) */
     float *panel;  /* (d, 16) */
     float *v;      /* (64, ldv) */
+    float *pv;     /* (rows, 16) what a tile adds to 16 columns of o */
     float *clean;  /* (64, ldv) */
 } pyg_attn_block;
 

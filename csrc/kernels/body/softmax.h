@@ -39,16 +39,22 @@ V_INLINE float softmax_scores(int64_t n, const float *x, float scale, const floa
     return v_hmax(most);
 }
 
-/* y = exp(y - max); returns the sum. */
+/* y = exp(y - max); returns the sum. It is summed by groups of 16: in one run the small terms at
+ * the end of a long row would round away. */
 V_INLINE float softmax_exp(int64_t n, float *y, float max) {
     const v_f32 vm = v_set1(max);
-    v_f32 sum = v_set1(0.0f);
+    v_f32 sum = v_set1(0.0f), group = v_set1(0.0f);
     int64_t i = 0;
     for (; i + V_WIDTH <= n; i += V_WIDTH) {
         const v_f32 e = v_exp(v_sub(v_load(y + i), vm));
         v_store(y + i, e);
-        sum = v_add(sum, e);
+        group = v_add(group, e);
+        if ((i + V_WIDTH) % 16 == 0) {
+            sum = v_add(sum, group);
+            group = v_set1(0.0f);
+        }
     }
+    sum = v_add(sum, group);
     if (i < n) { /* lanes past the end are exp(-inf) = 0 */
         const int rest = (int)(n - i);
         const v_f32 e = v_exp(v_sub(v_load_or(y + i, rest, v_set1(MINUS_INF)), vm));
