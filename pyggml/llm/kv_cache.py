@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pyggml import _core
 from pyggml.dtypes import DType
 from pyggml.dtypes import dtype as as_dtype
-from pyggml.errors import ContextError, DTypeError, ParameterError, ShapeError
+from pyggml.errors import (
+    ContextError,
+    DTypeError,
+    OutOfMemoryError,
+    ParameterError,
+    ShapeError,
+)
 from pyggml.tensor import Tensor, zeros
 
 if TYPE_CHECKING:
@@ -101,6 +108,12 @@ class KVCache:
                 raise ShapeError(
                     f"{name}: a head of {head_dim} is not whole blocks of {kind.block} {kind.name}"
                 )
+        total = n_layers * n_cells * (self.type_k.row_bytes(width) + self.type_v.row_bytes(width))
+        room = _core.memory_room()
+        if total > room:  # all layers at once: zeros are not touched yet when the next is asked for
+            raise OutOfMemoryError(
+                f"a cache of {n_cells} cells takes {total} bytes, {room} are available"
+            )
         self.layers = tuple(
             LayerCache(
                 zeros((n_cells, width), self.type_k, f"cache.{i}.k"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from pyggml import _core
-from pyggml.errors import ContextError, ParameterError
+from pyggml.errors import ContextError, ModelError, ParameterError
 from pyggml.gguf import GGUFFile
 from pyggml.llm.chat import ChatTemplate
 from pyggml.llm.completion import CompletionMixin
@@ -110,6 +110,11 @@ class Llama(CompletionMixin):
             self._weights = load_weights(file, self._config, check)
             self._tokenizer = Tokenizer.from_metadata(file.metadata)
             self.metadata: Mapping[str, Any] = dict(file.metadata)
+        if self._tokenizer.n_vocab != self._weights.n_vocab:
+            raise ModelError(
+                f"{self.model_path}: {self._tokenizer.n_vocab} tokens in the vocabulary, "
+                f"{self._weights.n_vocab} rows in token_embd.weight"
+            )
         self._n_ctx = n_ctx or self._config.n_ctx_train
         self.n_batch = n_batch
         scales = choose_kv_scales(kv_scales, self._weights.kv_scales, self._config.n_layers)

@@ -101,7 +101,7 @@ def load_weights(file: GGUFFile, config: LlamaConfig, check: bool = False) -> We
     take = _Taker(file, check)
     c = config
     e, f, h, g = c.n_embd, c.n_ff, c.n_heads * c.head_dim, c.n_kv_heads * c.head_dim
-    embedding = take.tensor("token_embd.weight", (c.n_vocab or -1, e))
+    embedding = take.matrix("token_embd.weight", c.n_vocab or -1, e)
     n_vocab = embedding.shape[0]
     layers = []
     for i in range(c.n_layers):
@@ -180,19 +180,32 @@ class _Taker:
         return t
 
     def vector(self, name: str, n: int) -> Tensor:
-        return self.tensor(name, (n,))
+        return self._numbers(self.tensor(name, (n,)))
+
+    def matrix(self, name: str, n_out: int, n_in: int) -> Tensor:
+        return self._floats(self.tensor(name, (n_out, n_in)))
+
+    def _floats(self, t: Tensor) -> Tensor:
+        if not t.dtype.is_float:
+            raise ModelError(f"{self.file.path}: tensor {t.name} is {t.dtype.name}, not a float")
+        return t
+
+    def _numbers(self, t: Tensor) -> Tensor:
+        """A vector that elementwise ops take: floats one by one, no blocks."""
+        if t.dtype.is_block:
+            raise ModelError(f"{self.file.path}: tensor {t.name} is a vector in {t.dtype.name}")
+        return self._floats(t)
 
     def linear(self, name: str, n_out: int, n_in: int) -> Linear:
-        weight = self.tensor(name + ".weight", (n_out, n_in))
-        if not weight.dtype.is_float:
-            raise ModelError(f"{self.file.path}: tensor {weight.name} is {weight.dtype.name}")
-        return self._with_sidecars(name, weight, n_out)
+        return self._with_sidecars(name, self.matrix(name + ".weight", n_out, n_in), n_out)
 
     def tied_head(self, embedding: Tensor) -> Linear:
         return self._with_sidecars("token_embd", embedding, embedding.shape[0])
 
     def _with_sidecars(self, name: str, weight: Tensor, n_out: int) -> Linear:
         bias = self.optional(name + ".bias", (n_out,))
+        if bias is not None:
+            self._numbers(bias)
         input_scale = self.optional(name + ".input_scale", None)
         if input_scale is not None:
             tensor_scale(input_scale, f"{self.file.path}: {name}.input_scale")

@@ -64,6 +64,16 @@ def test_more_memory_than_there_is():
         KVCache(1 << 40, 1, 1, 64)
 
 
+def test_memory_is_counted_for_all_layers(monkeypatch):
+    """Each tensor alone would fit, and none of them is touched before the next is made."""
+    n_bytes = KVCache(100, 8, 2, 32).nbytes
+    monkeypatch.setattr(pyggml._core, "memory_room", lambda: n_bytes)
+    KVCache(100, 8, 2, 32)
+    monkeypatch.setattr(pyggml._core, "memory_room", lambda: n_bytes - 1)
+    with pytest.raises(pyggml.OutOfMemoryError, match=f"100 cells takes {n_bytes} bytes"):
+        KVCache(100, 8, 2, 32)
+
+
 def test_scales_go_to_scaled_sides():
     cache = make(type_k="f8_e4m3", type_v="f16", scales={1: (2.0, 3.0)})
     assert [(x.k_scale, x.v_scale) for x in cache.layers] == [(None, None), (2.0, None)]

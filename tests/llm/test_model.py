@@ -15,6 +15,7 @@ from llm.running import (
     prompt,
     tiny,
 )
+from llm.tiny_model import tokens
 from oracles import copy, nmse
 from pyggml import Llama
 from pyggml.errors import (
@@ -244,8 +245,8 @@ def test_the_context_fills_to_the_last_cell(model):
 @pytest.mark.parametrize("n", [15, 16])
 def test_generation_ends_with_the_context(model, n):
     with Llama(model, n_ctx=16) as llm:
-        tokens = list(llm.generate(prompt(n), temperature=0))
-        assert len(tokens) == 16 - n + 1  # the last one needs no room
+        made = list(llm.generate(prompt(n), temperature=0))
+        assert len(made) == 16 - n + 1  # the last one needs no room
         assert llm.n_tokens == 16
 
 
@@ -474,6 +475,20 @@ def test_close(model):
         pass
     with pytest.raises(ParameterError, match="closed"):
         llm.eval([1])
+
+
+@pytest.mark.parametrize("n", [266, 268])
+def test_a_vocabulary_of_another_size(tmp_path, n):
+    """Else an id would have a logit and no spelling, or a spelling and no row."""
+    vocab = [*tokens(), "more"][:n]
+    kinds = [1] * (n - 2) + [3, 3]
+    metadata = {
+        "tokenizer.ggml.tokens": (vocab, "string[]"),
+        "tokenizer.ggml.token_type": (kinds, "i32[]"),
+        "tokenizer.ggml.eos_token_id": (264, "u32"),
+    }
+    with pytest.raises(ModelError, match=f"{n} tokens in the vocabulary, 267 rows"):
+        Llama(tiny(tmp_path, metadata=metadata))
 
 
 def test_what_is_no_model(tmp_path):
