@@ -1,0 +1,112 @@
+"""Dtypes: the table's rows, and what names a dtype."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml.dtypes import DTYPES
+
+#       name       gguf block bytes numpy                        float index block scaled
+ROWS = [
+    ("f32", 0, 1, 4, np.float32, True, False, False, False),
+    ("f16", 1, 1, 2, np.float16, True, False, False, False),
+    ("bf16", 30, 1, 2, ml_dtypes.bfloat16, True, False, False, False),
+    ("f8_e4m3", 43, 1, 1, ml_dtypes.float8_e4m3fn, True, False, False, True),
+    ("i32", 26, 1, 4, np.int32, False, True, False, False),
+    ("i64", 27, 1, 8, np.int64, False, True, False, False),
+    ("q8_0", 8, 32, 34, None, True, False, True, False),
+    ("q4_0", 2, 32, 18, None, True, False, True, False),
+    ("q4_1", 3, 32, 20, None, True, False, True, False),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[r[0] for r in ROWS])
+def test_rows(row) -> None:
+    name, gguf, block, size, numpy, is_float, is_index, is_block, is_scaled = row
+    d = getattr(pg, name)
+    assert (d.name, d.gguf_id, d.block, d.itemsize) == (name, gguf, block, size)
+    assert d.numpy == (None if numpy is None else np.dtype(numpy))
+    assert (d.is_float, d.is_index, d.is_block) == (is_float, is_index, is_block)
+    assert d.is_scaled == is_scaled
+    assert repr(d) == f"pyggml.{name}"
+
+
+def test_the_table_is_whole() -> None:
+    assert [d.name for d in DTYPES] == [r[0] for r in ROWS]
+    assert [d.id for d in DTYPES] == list(range(len(ROWS)))
+    assert len({d.gguf_id for d in DTYPES}) == len(ROWS)
+
+
+@pytest.mark.parametrize("d", DTYPES, ids=repr)
+def test_one_object_each(d) -> None:
+    assert pg.dtype(d) is d
+    assert pg.dtype(d.name) is d
+    assert pg.dtype(d.name.upper()) is d
+    assert pickle.loads(pickle.dumps(d)) is d
+    assert copy.deepcopy(d) is d
+    if d.numpy is not None:
+        assert pg.dtype(d.numpy) is d
+        assert pg.dtype(d.numpy.type) is d
+        assert pg.dtype(d.numpy.newbyteorder(">")) is d
+
+
+def test_numpy_names() -> None:
+    assert pg.dtype("float32") is pg.f32
+    assert pg.dtype("<f2") is pg.f16
+    assert pg.dtype("i4") is pg.i32
+    assert pg.dtype(int) is pg.i64
+    assert pg.dtype("f16") is pg.f16  # not numpy's 16-byte float
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "f8",  # numpy's float64
+        "f9",
+        "",
+        "q4_k",
+        "f8_e5m2",
+        None,
+        float,
+        bool,
+        complex,
+        object,
+        np.float64,
+        np.uint8,
+        "U3",
+        "(2,)f4",
+        "f4,f4",
+        "f4,(",
+        {"names": ["a"]},
+        {"names": ["a"], "formats": ["f4"], "offsets": [-1]},
+        [("a", "f4")],
+        [],
+        3,
+        1.5,
+        b"f32\xff",
+        "\ud800",
+        ml_dtypes.float8_e5m2,
+        ml_dtypes.float8_e4m3fnuz,
+        ml_dtypes.float8_e4m3,
+        ml_dtypes.int4,
+    ],
+    ids=repr,
+)
+def test_others_are_refused(bad) -> None:
+    with pytest.raises(pg.DTypeError, match="is not a dtype of pyggml; there are f32, f16, bf16"):
+        pg.dtype(bad)
+
+
+def test_row_bytes() -> None:
+    assert pg.q4_1.row_bytes(96) == 60
+    assert pg.bf16.row_bytes(7) == 14
+    assert pg.q8_0.row_bytes(0) == 0
+    assert pg.f8_e4m3.row_bytes(2**40) == 2**40
+    with pytest.raises(pg.DTypeError, match="q8_0: 33 elements are not whole blocks of 32"):
+        pg.q8_0.row_bytes(33)
