@@ -21,6 +21,16 @@ PYG_INFER(infer_cast);
 PYG_INFER(infer_cpy);
 PYG_PLAN(plan_copy);
 PYG_RUN(run_copy);
+/* join.c */
+PYG_INFER(infer_concat);
+PYG_PLAN(plan_concat);
+PYG_RUN(run_concat);
+PYG_INFER(infer_repeat);
+PYG_PLAN(plan_repeat);
+PYG_RUN(run_repeat);
+PYG_INFER(infer_pad);
+PYG_PLAN(plan_pad);
+PYG_RUN(run_pad);
 /* gather.c */
 PYG_INFER(infer_get_rows);
 PYG_PLAN(plan_get_rows);

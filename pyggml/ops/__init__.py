@@ -10,6 +10,7 @@ To add an op: a row in csrc/ops/op_table.inc, its C functions, and a function in
 from pyggml.ops.attention import flash_attn_ext
 from pyggml.ops.copy import cast, cont, cpy, dup
 from pyggml.ops.elementwise import add, div, mul, scale, silu, sub, swiglu
+from pyggml.ops.join import concat, pad, repeat
 from pyggml.ops.matmul import matmul, mul_mat
 from pyggml.ops.norm import rms_norm
 from pyggml.ops.rope import rope
@@ -20,6 +21,7 @@ from pyggml.ops.views import permute, reshape, transpose, view
 __all__ = [
     "add",
     "cast",
+    "concat",
     "cont",
     "cpy",
     "div",
@@ -29,7 +31,9 @@ __all__ = [
     "matmul",
     "mul",
     "mul_mat",
+    "pad",
     "permute",
+    "repeat",
     "reshape",
     "rms_norm",
     "rope",
