@@ -55,8 +55,7 @@ int main(void) {
         b[i] = -a[i] * a[i];
     }
     for (int i = 0; pyg_isa_at(i); i++) {
-        if (pyg_isa_init(pyg_isa_at(i)) != PYG_OK)
-            return 1;
+        if (pyg_isa_init(pyg_isa_at(i)) != PYG_OK) return 1;
         call_all(pyg_k);
     }
     return 0;

@@ -128,9 +128,9 @@ class Guarded:
 
 
 @functools.cache
-def guarded(i: int = 0) -> Guarded:
+def guarded(i: int = 0, pages: int = 8) -> Guarded:
     """Guarded memory number i, made once."""
-    return Guarded()
+    return Guarded(pages)
 
 
 def moved(array: np.ndarray, by: int, poison: int = 0x7F) -> np.ndarray:

@@ -193,13 +193,13 @@ def test_sums_in_f32_of_f32_activations(isa, dtype):
 @pytest.mark.parametrize("size", [1e-38, 1e-30, 1e-20, 1e-12, 1e18, 3e20, 1e30, 1e35])
 @pytest.mark.parametrize("n", [40, 100, 5000])
 def test_e4m3_with_tiny_and_huge_activations(isa, size, n):
-    codes, w, x = sample("f8_e4m3", n, rows=5)
+    codes, w, x = sample("f8_e4m3", n, rows=10)
     x = (x / np.abs(x).max() * size).astype(np.float32)
-    y = np.zeros(5, np.float32)
-    kernel(isa, "mv_f8_e4m3")(n, 5, codes, n, x, y)
+    y = np.zeros(10, np.float32)
+    kernel(isa, "mv_f8_e4m3")(n, 10, codes, n, x, y)
     denormal = n * 2.0**-149 * 256  # what products below the smallest normal may lose
     assert (np.abs(y - w @ x.astype(np.float64)) <= bound(isa, n, w, x) + denormal).all()
-    for r in range(5):
+    for r in range(10):
         assert kernel(isa, "dot_f8_e4m3")(n, codes[r], x) == y[r]
 
 
@@ -207,12 +207,27 @@ def test_e4m3_with_tiny_and_huge_activations(isa, size, n):
 def test_e4m3_under_ftz_and_daz(isa):
     # subnormal codes beside normal ones, in rows long enough for every path
     rng = np.random.default_rng(9)
-    codes = rng.choice(np.array([1, 3, 7, 0x81, 0x87, 8, 0x30], np.uint8), (6, 300))
+    codes = rng.choice(np.array([1, 3, 7, 0x81, 0x87, 8, 0x30], np.uint8), (10, 300))
     w = decoded("f8_e4m3", codes)
     x = rng.standard_normal(300).astype(np.float32)
-    y = np.zeros(6, np.float32)
+    y = np.zeros(10, np.float32)
     with denormals_flushed():
-        kernel(isa, "mv_f8_e4m3")(300, 6, codes, 300, x, y)
+        kernel(isa, "mv_f8_e4m3")(300, 10, codes, 300, x, y)
     assert (np.abs(y - w @ x.astype(np.float64)) <= bound(isa, 300, w, x)).all()
-    kernel(isa, "mv_f8_e4m3")(300, 6, codes, 300, x, y)
+    kernel(isa, "mv_f8_e4m3")(300, 10, codes, 300, x, y)
     assert (np.abs(y - w @ x.astype(np.float64)) <= bound(isa, 300, w, x)).all()
+
+
+@every_isa
+def test_e4m3_nan_in_long_rows(isa):
+    n, rows = 5000, 10
+    codes, _, x = sample("f8_e4m3", n, rows=rows)
+    clean, y = np.zeros(rows, np.float32), np.full(rows + 4, 5, np.float32)
+    kernel(isa, "mv_f8_e4m3")(n, rows, codes, n, x, clean)
+    for row in range(rows):
+        w = codes.copy()
+        w[row, 17 * row] = 0x7F
+        kernel(isa, "mv_f8_e4m3")(n, rows, guarded(0, 16).at_end(w), n, x, y)
+        assert np.isnan(y[row])
+        assert same_bits(np.delete(y[:rows], row), np.delete(clean, row))
+        assert (y[rows:] == 5).all()
