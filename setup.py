@@ -10,8 +10,8 @@ from setuptools import Extension, setup
 ROOT = Path(__file__).parent.resolve()
 DEBUG = os.environ.get("PYGGML_DEBUG", "") == "1"
 
-# No -march, no -ffast-math: kernels choose their instruction set in their own target regions, and FMA is
-# written as an intrinsic so that results do not depend on the compiler.
+# No -march, no -ffast-math: kernels choose their instruction set in their own target regions, and
+# FMA is written as an intrinsic, so that results do not depend on the compiler.
 CFLAGS = ["-std=c11", "-ffp-contract=off", "-fvisibility=hidden"]
 CFLAGS += ["-O1", "-g", "-DPYG_DEBUG"] if DEBUG else ["-O2", "-g0"]
 LDFLAGS = ["-pthread"]

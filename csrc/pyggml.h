@@ -46,10 +46,10 @@ typedef enum pyg_dtype {
 
 typedef struct pyg_dtype_info {
     const char *name;
-    int32_t gguf_id; /* tensor type id in GGUF files */
-    int32_t block;   /* elements a block */
-    int32_t bytes;   /* bytes a block */
-    uint32_t flags;  /* PYG_DT_* of core/dtype.h */
+    int32_t gguf_id;   /* tensor type id in GGUF files */
+    int32_t block;     /* elements a block */
+    int32_t bytes;     /* bytes a block */
+    uint32_t flags;    /* PYG_DT_* of core/dtype.h */
     const char *numpy; /* name of the numpy or ml_dtypes dtype, "" for block formats */
 } pyg_dtype_info;
 

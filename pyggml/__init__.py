@@ -1,10 +1,10 @@
 """pyggml: a tensor runtime in C with a Python graph API, for language models on CPUs."""
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 try:
-    from pyggml import _core
+    from pyggml._core import Arena, counters, isa, isas
 except ModuleNotFoundError as e:
     if e.name != "pyggml._core":
         raise
@@ -13,7 +13,6 @@ except ModuleNotFoundError as e:
     ) from e
 
 from pyggml import ops
-from pyggml._core import Arena, counters, isa, isas
 from pyggml.dtypes import DType, bf16, dtype, f8_e4m3, f16, f32, i32, i64, q4_0, q4_1, q8_0
 from pyggml.errors import (
     CancelledError,
@@ -35,6 +34,52 @@ from pyggml.errors import (
 )
 from pyggml.graph import Graph, Node, Program
 from pyggml.tensor import Tensor, tensor, zeros
+
+if TYPE_CHECKING:
+    from pyggml.llm.model import Llama
+
+__all__ = [
+    "Arena",
+    "CancelledError",
+    "ChatTemplateError",
+    "ContextError",
+    "DType",
+    "DTypeError",
+    "GGUFError",
+    "Graph",
+    "GraphError",
+    "InternalError",
+    "Llama",
+    "ModelError",
+    "Node",
+    "OutOfMemoryError",
+    "ParameterError",
+    "Program",
+    "PyggmlError",
+    "ReadOnlyError",
+    "RowIndexError",
+    "SamplingError",
+    "ShapeError",
+    "Tensor",
+    "TokenizerError",
+    "__version__",
+    "bf16",
+    "counters",
+    "dtype",
+    "f8_e4m3",
+    "f16",
+    "f32",
+    "i32",
+    "i64",
+    "isa",
+    "isas",
+    "ops",
+    "q4_0",
+    "q4_1",
+    "q8_0",
+    "tensor",
+    "zeros",
+]
 
 
 def __getattr__(name: str) -> Any:

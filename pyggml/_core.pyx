@@ -51,7 +51,7 @@ cdef int check(pyg_status status) except -1 nogil:
 
 
 def dtype_table():
-    """One tuple (name, gguf_id, block, bytes, flags, numpy name) a dtype, in the C table's order."""
+    """One tuple (name, gguf_id, block, bytes, flags, numpy name) a dtype, in table order."""
     rows = []
     for i in range(PYG_N_DTYPES):
         row = pyg_dtype_get(i)
@@ -254,7 +254,7 @@ cdef int64_t as_i64(value, str op, bytes name) except? -1:
 
 
 cdef int pack_axes(const pyg_op_row *row, const pyg_param *p, value, char *field) except -1:
-    """A per-axis list in numpy order becomes int64[4] in ne order; a permutation's values turn too."""
+    """A list in numpy order becomes int64[4] in ne order; a permutation's values turn too."""
     cdef int64_t axes[4]
     cdef int64_t axis
     op = row.name.decode()
@@ -303,7 +303,6 @@ cdef int pack_param(const pyg_op_row *row, const pyg_param *p, value, char *fiel
 cdef int pack_params(const pyg_op_row *row, dict params, char *out) except -1:
     memset(out, 0, PYG_MAX_PARAM_BYTES)
     cdef int used = 0
-    cdef double default
     for i in range(row.n_params):
         p = &row.params[i]
         name = p.name.decode()

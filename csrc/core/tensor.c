@@ -81,7 +81,8 @@ void pyg_tensor_describe(const pyg_tensor *t, char *buf, size_t bytes) {
     used = 1;
     for (int i = t->ndim - 1; i >= 0; i--) {
         const char *sep = i > 0 ? ", " : t->ndim == 1 ? "," : "";
-        used += (size_t)snprintf(text + used, sizeof text - used, "%lld%s", (long long)t->ne[i], sep);
+        used +=
+            (size_t)snprintf(text + used, sizeof text - used, "%lld%s", (long long)t->ne[i], sep);
     }
     snprintf(buf, bytes, "%s) %s", text, pyg_dtype_row(t->dtype)->name);
 }

@@ -14,12 +14,12 @@ typedef struct builder {
     const pyg_graph *graph;
     pyg_program *prog;
     int32_t n_kept;
-    int32_t *slot_of;  /* by graph node: its slot, -1 when not kept */
-    int32_t *node_of;  /* graph node */
-    int32_t *root;     /* slot of the root */
-    int32_t *last;     /* of roots: last slot that touches the memory */
-    int32_t *life;     /* of roots in the arena: index into lives */
-    int32_t *order;    /* scratch of the planner */
+    int32_t *slot_of; /* by graph node: its slot, -1 when not kept */
+    int32_t *node_of; /* graph node */
+    int32_t *root;    /* slot of the root */
+    int32_t *last;    /* of roots: last slot that touches the memory */
+    int32_t *life;    /* of roots in the arena: index into lives */
+    int32_t *order;   /* scratch of the planner */
     pyg_lifetime *lives;
     int32_t n_lives;
     int flags;

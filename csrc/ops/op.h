@@ -77,7 +77,8 @@ pyg_status pyg_op_fail(const pyg_infer *in, pyg_status code, const char *rule, .
 
 /* The dtype rule for results: `asked` when given (checked to be a float type), else the common dtype of the
  * operands first..last that are present when they agree on one scalar float type, else F32. */
-pyg_status pyg_result_dtype(const pyg_infer *in, int64_t asked, int first, int last, pyg_dtype *out);
+pyg_status pyg_result_dtype(const pyg_infer *in, int64_t asked, int first, int last,
+                            pyg_dtype *out);
 
 /* ---- plan ---------------------------------------------------------------------------------- */
 
@@ -88,11 +89,12 @@ typedef struct pyg_node_io {
 } pyg_node_io;
 
 typedef struct pyg_plan {
-    int n_phases;         /* preset 1; all tasks of a phase end before the next phase starts; at most 3 */
-    int64_t n_tasks[3];   /* preset 1; must not depend on the thread count */
-    size_t scratch_bytes; /* preset 0; private to each worker, lost between tasks, 64-byte aligned */
-    size_t shared_bytes;  /* preset 0; one block for the node, lives through its phases */
-    size_t const_bytes;   /* preset 0; filled by init once at compile time, read-only afterwards */
+    int n_phases; /* preset 1; all tasks of a phase end before the next phase starts; at most 3 */
+    int64_t n_tasks[3]; /* preset 1; must not depend on the thread count */
+    size_t
+        scratch_bytes;   /* preset 0; private to each worker, lost between tasks, 64-byte aligned */
+    size_t shared_bytes; /* preset 0; one block for the node, lives through its phases */
+    size_t const_bytes;  /* preset 0; filled by init once at compile time, read-only afterwards */
 } pyg_plan;
 
 /* ---- run ----------------------------------------------------------------------------------- */
@@ -158,7 +160,6 @@ typedef struct pyg_op_row {
 
 /* The row of op 0..PYG_N_OPS-1, NULL outside. */
 const pyg_op_row *pyg_op_get(int op);
-
 
 /* Refuses parameter values outside the schema's ranges. */
 pyg_status pyg_params_check(const pyg_op_row *row, const void *params);

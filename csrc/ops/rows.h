@@ -12,7 +12,8 @@
 
 /* F32 values of a span of row (i1, i2, i3) of t: t's own memory when that is dense F32, else decoded into
  * buf. Indices and j0 of axes of length 1 are taken as 0; a row of one element is repeated n times. */
-const float *pyg_span_in(const pyg_tensor *t, const int64_t i[3], int64_t j0, int64_t n, float *buf);
+const float *pyg_span_in(const pyg_tensor *t, const int64_t i[3], int64_t j0, int64_t n,
+                         float *buf);
 
 /* Where to write a span: t's own memory when that is dense F32, else buf; then pyg_span_out_end stores it. */
 float *pyg_span_out(const pyg_tensor *t, const int64_t i[3], int64_t j0, float *buf);

@@ -168,8 +168,7 @@ static void read_affinity(const char *root, pyg_cpus *out) {
         out->logical = out->cores = at_least_one(sysconf(_SC_NPROCESSORS_ONLN));
         return;
     }
-    for (int i = 0; i < MASK_WORDS; i++)
-        logical += __builtin_popcountll(mask[i]);
+    for (int i = 0; i < MASK_WORDS; i++) logical += __builtin_popcountll(mask[i]);
     out->logical = at_least_one(logical);
     out->cores = at_least_one(pyg_cpus_cores(root, mask, MASK_WORDS));
 }

@@ -54,7 +54,9 @@ static struct {
     _Atomic uint32_t caller_parked;
 } join;
 
-static struct { alignas(CACHE_LINE) _Atomic uint32_t parked; } slots[PYG_MAX_THREADS];
+static struct {
+    alignas(CACHE_LINE) _Atomic uint32_t parked;
+} slots[PYG_MAX_THREADS];
 
 /* First come, first served: with a plain lock, a caller that begins again at once starves the
  * others. */
@@ -145,8 +147,7 @@ static void unpark(_Atomic uint32_t *flag) {
 static void run_range(int worker, int n_workers, pyg_task_fn fn, void *ctx, int64_t n_tasks) {
     const int64_t end = (worker + 1) * n_tasks / n_workers;
     mark_task(1);
-    for (int64_t i = worker * n_tasks / n_workers; i < end; i++)
-        fn(ctx, i, worker);
+    for (int64_t i = worker * n_tasks / n_workers; i < end; i++) fn(ctx, i, worker);
     mark_task(0);
 }
 
@@ -186,8 +187,7 @@ static void after_fork(void) {
     step.target = 0;
     atomic_store(&join.arrived, 0);
     atomic_store(&join.caller_parked, 0);
-    for (int i = 0; i < PYG_MAX_THREADS; i++)
-        atomic_store(&slots[i].parked, 0);
+    for (int i = 0; i < PYG_MAX_THREADS; i++) atomic_store(&slots[i].parked, 0);
     ticket_lock *const locks[] = {&pool.reserve_lock, &pool.job_lock};
     for (int i = 0; i < 2; i++) {
         atomic_store(&locks[i]->next, 0);
@@ -203,8 +203,7 @@ static void block_signals(sigset_t *old) {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
     sigset_t set;
     sigfillset(&set);
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
-        sigdelset(&set, faults[i]);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) sigdelset(&set, faults[i]);
     pthread_sigmask(SIG_SETMASK, &set, old);
 }
 
@@ -292,8 +291,7 @@ static void publish(pyg_task_fn fn, void *ctx, int64_t n_tasks, int n_workers) {
     atomic_store(&step.epoch, counter << 2 * EPOCH_FIELD_BITS |
                                   (uint64_t)pool.n_threads << EPOCH_FIELD_BITS |
                                   (uint64_t)n_workers);
-    for (int i = 1; i < n_workers; i++)
-        unpark(&slots[i].parked);
+    for (int i = 1; i < n_workers; i++) unpark(&slots[i].parked);
 }
 
 void pyg_pool_run(pyg_task_fn fn, void *ctx, int64_t n_tasks) {

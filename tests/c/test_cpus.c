@@ -119,8 +119,7 @@ static void test_cores(void) {
     CHECK(pyg_cpus_cores(root, all8, 2) == 8); /* no topology files */
 
     static const char *const far[] = {"0,4\n", "1,5\n", "2,6\n", "3,7\n"};
-    for (int i = 0; i < 8; i++)
-        put_siblings(i, "thread_siblings_list", far[i % 4]);
+    for (int i = 0; i < 8; i++) put_siblings(i, "thread_siblings_list", far[i % 4]);
     CHECK(pyg_cpus_cores(root, all8, 2) == 4);
     mask[0] = 0xF0; /* only the second threads: still four cores */
     CHECK(pyg_cpus_cores(root, mask, 2) == 4);
@@ -130,8 +129,7 @@ static void test_cores(void) {
     CHECK(pyg_cpus_cores(root, mask, 2) == 0);
 
     /* The newer file wins; ranges; a core of four threads. */
-    for (int i = 0; i < 8; i++)
-        put_siblings(i, "core_cpus_list", i < 4 ? "0-3\n" : "4-7\n");
+    for (int i = 0; i < 8; i++) put_siblings(i, "core_cpus_list", i < 4 ? "0-3\n" : "4-7\n");
     CHECK(pyg_cpus_cores(root, all8, 2) == 2);
 
     /* CPUs of the second word, paired with ones of the first. */
@@ -153,8 +151,7 @@ static void test_affinity(void) {
     CHECK(cpus.logical == CPU_COUNT(&all));
     CHECK(cpus.cores >= 1 && cpus.cores <= cpus.logical);
     int first = 0;
-    while (!CPU_ISSET(first, &all))
-        first++;
+    while (!CPU_ISSET(first, &all)) first++;
 
     const pid_t pid = fork();
     if (pid == 0) {

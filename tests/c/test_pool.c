@@ -86,12 +86,10 @@ static int64_t run_sums(int n_threads, int64_t n_tasks, int runs) {
     padded sums[PYG_MAX_THREADS];
     memset(sums, 0, sizeof sums);
     if (pyg_pool_begin(n_threads) != PYG_OK) return -1;
-    for (int i = 0; i < runs; i++)
-        pyg_pool_run(add_task, sums, n_tasks);
+    for (int i = 0; i < runs; i++) pyg_pool_run(add_task, sums, n_tasks);
     pyg_pool_end();
     int64_t total = 0;
-    for (int w = 0; w < PYG_MAX_THREADS; w++)
-        total += sums[w].sum;
+    for (int w = 0; w < PYG_MAX_THREADS; w++) total += sums[w].sum;
     return total;
 }
 
@@ -138,8 +136,7 @@ static void test_parking(void) {
 
     int ms = 40; /* the caller parks */
     CHECK(pyg_pool_begin(3) == PYG_OK);
-    for (int i = 0; i < 3; i++)
-        pyg_pool_run(slow_worker, &ms, 3);
+    for (int i = 0; i < 3; i++) pyg_pool_run(slow_worker, &ms, 3);
     pyg_pool_end();
 }
 
@@ -206,14 +203,12 @@ static void test_callers(void) {
     void *result;
     for (intptr_t i = 0; i < 4; i++)
         CHECK(pthread_create(&t[i], NULL, compete, (void *)(i + 1)) == 0);
-    for (int i = 0; i < 4; i++)
-        CHECK(pthread_join(t[i], &result) == 0 && result == NULL);
+    for (int i = 0; i < 4; i++) CHECK(pthread_join(t[i], &result) == 0 && result == NULL);
     CHECK(run_sums(3, 3, 10) == 30); /* a new caller, the old ones gone */
 
     for (intptr_t i = 0; i < 4; i++)
         CHECK(pthread_create(&t[i], NULL, reserve_thread, (void *)(9 + i)) == 0);
-    for (int i = 0; i < 4; i++)
-        CHECK(pthread_join(t[i], &result) == 0 && result == NULL);
+    for (int i = 0; i < 4; i++) CHECK(pthread_join(t[i], &result) == 0 && result == NULL);
     CHECK(pyg_pool_workers() == 11);
     CHECK(run_sums(12, 12, 50) == 66 * 50);
 }
@@ -263,8 +258,7 @@ static void test_float_mode(void) {
     pyg_pool_end();
     CHECK(_mm_getcsr() == odd);
     _mm_setcsr(clean);
-    for (int i = 0; i < 4; i++)
-        CHECK(seen[i] == 0x1F80u);
+    for (int i = 0; i < 4; i++) CHECK(seen[i] == 0x1F80u);
     CHECK(alone == 0x1F80u);
 }
 

@@ -27,8 +27,7 @@ static int jobs_work(int n_threads) {
     _Atomic int64_t sum = 0;
     for (int job = 0; job < 2; job++) {
         if (pyg_pool_begin(n_threads) != PYG_OK) return 0;
-        for (int i = 0; i < 100; i++)
-            pyg_pool_run(add_task, &sum, 10);
+        for (int i = 0; i < 100; i++) pyg_pool_run(add_task, &sum, 10);
         pyg_pool_end();
         sleep_ms(3);
     }
@@ -96,8 +95,7 @@ static _Atomic int started, released;
 
 static void held_task(void *ctx, int64_t task, int worker) {
     atomic_fetch_add(&started, 1);
-    while (!atomic_load(&released))
-        sleep_ms(1);
+    while (!atomic_load(&released)) sleep_ms(1);
     add_task(ctx, task, worker);
 }
 
@@ -115,8 +113,7 @@ static void test_fork_in_job(void) {
     pthread_t holder, queued;
     void *result;
     CHECK(pthread_create(&holder, NULL, held_job, &sum) == 0);
-    while (atomic_load(&started) < 3)
-        sleep_ms(1);
+    while (atomic_load(&started) < 3) sleep_ms(1);
     CHECK(pthread_create(&queued, NULL, queued_job, &sum) == 0);
     sleep_ms(20);
     const pid_t a = start(child_body), b = start(grandchild_body);
@@ -143,11 +140,9 @@ static void test_fork_storm(void) {
     void *result;
     for (intptr_t i = 0; i < 2; i++)
         CHECK(pthread_create(&t[i], NULL, busy_jobs, (void *)(i + 1)) == 0);
-    for (int i = 0; i < 40; i++)
-        CHECK(finish(start(child_body)) == 0);
+    for (int i = 0; i < 40; i++) CHECK(finish(start(child_body)) == 0);
     atomic_store(&stop, 1);
-    for (int i = 0; i < 2; i++)
-        CHECK(pthread_join(t[i], &result) == 0 && result == NULL);
+    for (int i = 0; i < 2; i++) CHECK(pthread_join(t[i], &result) == 0 && result == NULL);
 }
 
 static int forked_in_own_job(void) {

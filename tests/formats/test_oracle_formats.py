@@ -6,6 +6,7 @@ import gguf
 import ml_dtypes
 import numpy as np
 import pytest
+
 from oracles import copy, formats
 from oracles.nmse import nmse, ulp_diff_f32
 

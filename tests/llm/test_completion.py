@@ -413,7 +413,7 @@ def test_seeds(path):
         assert text(llm, "hello", seed=None, **hot) == runs[2]
 
 
-@pytest.mark.parametrize("name", ["temprature", "n", "best_of", "max_new_tokens"])
+@pytest.mark.parametrize("name", ["heat", "n", "best_of", "max_new_tokens"])
 def test_unknown_parameters_are_named(llm, name):
     for call in (
         lambda: llm.create_completion("a", **{name: 1}),

@@ -60,7 +60,9 @@ def test_magnitude_moves_freely_between_q_and_k(n_tokens, a):
     )
 
 
-@pytest.mark.parametrize(("n_cells", "ulps"), [(1, 1), (2, 4), (7, 4), (64, 4), (300, 4), (1000, 4)])
+@pytest.mark.parametrize(
+    ("n_cells", "ulps"), [(1, 1), (2, 4), (7, 4), (64, 4), (300, 4), (1000, 4)]
+)
 @pytest.mark.parametrize("n_tokens", [1, 9])
 def test_direction_of_the_scale(n_tokens, n_cells, ulps):
     # with one cell weight and sum are 1; with more both are rounded sums of n_cells terms
