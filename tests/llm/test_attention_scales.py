@@ -100,11 +100,12 @@ def test_the_stored_bytes_are_the_quotients(flash):
         assert not stored[x.size :].any()
 
 
-@pytest.mark.parametrize(("t", "ulps"), [(1, 1), (T, 4), (200, 32)])
+@pytest.mark.parametrize(("t", "ulps"), [(1, 1), (T, 4), (200, 16)])
 def test_direction_of_the_scale(t, ulps, flash):
     """C2: V = 1000 fits under the scale 1000/448, where 448 is the largest code, 0x7E.
 
-    The F32 sums of weights and of weighted values round apart as the positions grow.
+    Over many positions the F32 sums of weights and of weighted values round apart: at 200 up to 6
+    ulp were seen with flash attention, 13 with plain.
     """
     q, k, _ = random_qkv(t=t)
     v = np.full((t, G, D), 1000, np.float32)

@@ -244,6 +244,16 @@ def test_end_of_text_ends(llm):
     assert answer["usage"]["completion_tokens"] == 1
 
 
+def test_an_end_that_is_no_control_token_is_not_shown(tmp_path):
+    """Some files type their end of text as a normal token; its spelling is still no text."""
+    path = tiny(tmp_path, metadata={"tokenizer.ggml.eos_token_id": (ord("A"), "u32")})
+    with Llama(path, n_ctx=64) as llm:
+        assert llm.detokenize([ord("A")]) == b"A"
+        answer = llm.create_completion("hello", max_tokens=9, logit_bias={ord("A"): 1000}, **GREEDY)
+    assert answer["choices"][0]["text"] == ""
+    assert answer["choices"][0]["finish_reason"] == "stop"
+
+
 # ---- log probabilities ----
 
 
