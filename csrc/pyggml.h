@@ -1,12 +1,13 @@
 /* pyggml: the public C interface.
  *
- * A graph of tensor operations is built node by node (every wrong shape, dtype or parameter is refused when the
- * node is built), compiled into a program (memory planned, nothing left to allocate), and run many times. Constants
- * (weights, caches) are captured by pointer: the caller keeps their memory alive as long as the graph and
- * the programs made from it. Inputs are copied in by each run, outputs copied out.
+ * A graph of tensor operations is built node by node (every wrong shape, dtype or parameter is
+ * refused when the node is built), compiled into a program (memory planned, nothing left to
+ * allocate), and run many times. Constants (weights, caches) are captured by pointer: the caller
+ * keeps their memory alive as long as the graph and the programs made from it. Inputs are copied in
+ * by each run, outputs copied out.
  *
- * No function here aborts, exits or prints. Functions that can fail return a pyg_status; pyg_last_message() then
- * holds one sentence for the calling thread.
+ * No function here aborts, exits or prints. Functions that can fail return a pyg_status;
+ * pyg_last_message() then holds one sentence for the calling thread.
  *
  * Shapes are ne[], fastest axis first; strides nb[] in bytes; at most 4 axes. */
 #ifndef PYGGML_H
@@ -58,8 +59,8 @@ const pyg_dtype_info *pyg_dtype_get(int dtype);
 
 /* ---- tensors ------------------------------------------------------------------------------- */
 
-/* A piece of memory seen as an array. Axes from ndim on have ne = 1. Block formats: nb[0] is the bytes of a block, ne[0] a
- * multiple of the block's elements. */
+/* A piece of memory seen as an array. Axes from ndim on have ne = 1. Block formats: nb[0] is the
+ * bytes of a block, ne[0] a multiple of the block's elements. */
 typedef struct pyg_tensor {
     char *data;
     pyg_dtype dtype;
@@ -70,15 +71,16 @@ typedef struct pyg_tensor {
 
 /* ---- instruction sets ---------------------------------------------------------------------- */
 
-/* Chooses the kernel table: the best supported set when `name` is NULL or "", else the named one. An unknown or
- * unsupported name is PYG_STATUS_param with a message that lists the choices. Not thread-safe: call it once,
- * before anything runs. */
+/* Chooses the kernel table: the best supported set when `name` is NULL or "", else the named one.
+ * An unknown or unsupported name is PYG_STATUS_param with a message that lists the choices. Not
+ * thread-safe: call it once, before anything runs. */
 pyg_status pyg_isa_init(const char *name);
 /* Name of the set in use. */
 const char *pyg_isa(void);
 /* Names of the sets this machine supports, best last; NULL past the end. */
 const char *pyg_isa_at(int i);
-/* Address of one kernel of a supported set, NULL when set or slot is unknown. For tests and benchmarks. */
+/* Address of one kernel of a supported set, NULL when set or slot is unknown. For tests and
+ * benchmarks. */
 void *pyg_kernel_address(const char *isa, const char *slot);
 /* Names of kernel slots; NULL past the end. */
 const char *pyg_kernel_slot_at(int i);
@@ -100,14 +102,15 @@ int32_t pyg_graph_n_nodes(const pyg_graph *graph);
 pyg_status pyg_graph_input(pyg_graph *graph, const char *name, pyg_dtype dtype, int ndim,
                            const int64_t *ne, int32_t *id);
 
-/* Memory of the caller's, captured by pointer. `writable` 0 makes every write into it an error. Any strides that are
- * multiples of a scalar element's size, as `data` is; blocks lie side by side along the first axis. Elements of
- * writable memory may not overlap. Strides of axes of length 1 do not matter. */
+/* Memory of the caller's, captured by pointer. `writable` 0 makes every write into it an error. Any
+ * strides that are multiples of a scalar element's size, as `data` is; blocks lie side by side
+ * along the first axis. Elements of writable memory may not overlap. Strides of axes of length 1 do
+ * not matter. */
 pyg_status pyg_graph_const(pyg_graph *graph, const pyg_tensor *tensor, const char *name,
                            int writable, int32_t *id);
 
-/* Applies op (its number in op_table.inc) to nodes; src[i] = -1 leaves an optional operand out. `params` is the struct of
- * the op's row. */
+/* Applies op (its number in op_table.inc) to nodes; src[i] = -1 leaves an optional operand out.
+ * `params` is the struct of the op's row. */
 pyg_status pyg_graph_op(pyg_graph *graph, int op, const int32_t *src, int n_src, const void *params,
                         int32_t *id);
 
@@ -139,9 +142,9 @@ pyg_status pyg_arena_new(pyg_arena **out);
 void pyg_arena_free(pyg_arena *arena);
 size_t pyg_arena_bytes(const pyg_arena *arena);
 
-/* Compiles the nodes that the outputs reach, and every write into a constant. n_threads 0 takes the default.
- * arena NULL makes one of its own. PYG_PROGRAM_UNPLANNED (for tests) gives every node memory of its own and runs
- * nothing in place. The graph may be freed afterwards. */
+/* Compiles the nodes that the outputs reach, and every write into a constant. n_threads 0 takes the
+ * default. arena NULL makes one of its own. PYG_PROGRAM_UNPLANNED (for tests) gives every node
+ * memory of its own and runs nothing in place. The graph may be freed afterwards. */
 enum { PYG_PROGRAM_UNPLANNED = 1 };
 pyg_status pyg_program_new(const pyg_graph *graph, const int32_t *outputs, int n_outputs,
                            int n_threads, pyg_arena *arena, int flags, pyg_program **out);
@@ -155,11 +158,12 @@ int32_t pyg_program_n_nodes(const pyg_program *program);
 /* Bytes of the arena that this program uses, scratch included. */
 size_t pyg_program_arena_bytes(const pyg_program *program);
 
-/* Called by the running thread between nodes, about every 50 ms; non-zero stops the run with PYG_STATUS_cancelled. */
+/* Called by the running thread between nodes, about every 50 ms; non-zero stops the run with
+ * PYG_STATUS_cancelled. */
 typedef int (*pyg_poll_fn)(void *ctx);
 
-/* Runs. inputs[i] is dense memory of input i's size, outputs[j] receives output j densely. Allocates nothing.
- * PYG_STATUS_graph when the program or its arena is running already. */
+/* Runs. inputs[i] is dense memory of input i's size, outputs[j] receives output j densely.
+ * Allocates nothing. PYG_STATUS_graph when the program or its arena is running already. */
 pyg_status pyg_program_run(pyg_program *program, const void *const *inputs, void *const *outputs,
                            pyg_poll_fn poll, void *poll_ctx);
 

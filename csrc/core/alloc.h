@@ -11,15 +11,15 @@
 /* Rounds up to PYG_ALIGN; SIZE_MAX when that overflows. */
 size_t pyg_align_up(size_t bytes);
 
-/* 64-byte aligned, zeroed memory at *out (NULL for 0 bytes). PYG_STATUS_no_memory names `what`, the bytes asked for and,
- * when that is the reason, the bytes the machine and the cgroup have left. */
+/* 64-byte aligned, zeroed memory at *out (NULL for 0 bytes). PYG_STATUS_no_memory names `what`, the
+ * bytes asked for and, when that is the reason, the bytes the machine and the cgroup have left. */
 pyg_status pyg_alloc(void **out, size_t bytes, const char *what);
 
 /* Frees what pyg_alloc gave; NULL is fine. */
 void pyg_free(void *p);
 
-/* Bytes that can still be allocated: the smaller of MemAvailable and the cgroup's room; SIZE_MAX when
- * neither can be read. */
+/* Bytes that can still be allocated: the smaller of MemAvailable and the cgroup's room; SIZE_MAX
+ * when neither can be read. */
 size_t pyg_memory_room(void);
 
 #endif

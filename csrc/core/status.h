@@ -1,7 +1,8 @@
 /* Status codes and the thread's last message.
  *
- * Every function that can fail returns a pyg_status and, when it is not PYG_OK, has left one sentence
- * for the caller in a buffer of the calling thread. Worker threads never fail, so one buffer is enough. */
+ * Every function that can fail returns a pyg_status and, when it is not PYG_OK, has left one
+ * sentence for the caller in a buffer of the calling thread. Worker threads never fail, so one
+ * buffer is enough. */
 #ifndef PYG_CORE_STATUS_H
 #define PYG_CORE_STATUS_H
 
@@ -24,7 +25,8 @@ pyg_status pyg_fail(pyg_status code, const char *fmt, ...) PYG_PRINTF(2, 3);
     } while (0)
 
 #ifdef PYG_DEBUG
-/* A broken promise between two parts of the runtime; prints nothing and traps, debug builds only. */
+/* A broken promise between two parts of the runtime; prints nothing and traps, debug builds only.
+ */
 #define PYG_DCHECK(cond)                                                                           \
     do {                                                                                           \
         if (!(cond)) __builtin_trap();                                                             \

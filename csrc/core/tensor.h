@@ -7,8 +7,9 @@
 #include "core/dtype.h"
 #include "pyggml.h"
 
-/* Fills dtype, ndim, ne (1 beyond ndim) and contiguous strides. PYG_STATUS_shape when an extent is negative, the first
- * axis does not hold whole blocks, or the byte size passes 2^62. data is set to NULL. */
+/* Fills dtype, ndim, ne (1 beyond ndim) and contiguous strides. PYG_STATUS_shape when an extent is
+ * negative, the first axis does not hold whole blocks, or the byte size passes 2^62. data is set to
+ * NULL. */
 pyg_status pyg_tensor_init(pyg_tensor *t, pyg_dtype dtype, int ndim, const int64_t *ne);
 
 /* Product of the extents. */
@@ -17,8 +18,8 @@ int64_t pyg_n_elements(const pyg_tensor *t);
 /* Product of the extents of axes 1..3: how many rows. */
 int64_t pyg_n_rows(const pyg_tensor *t);
 
-/* Bytes from the first to one past the last byte that the tensor touches; 0 when it has no elements. SIZE_MAX on
- * overflow. */
+/* Bytes from the first to one past the last byte that the tensor touches; 0 when it has no
+ * elements. SIZE_MAX on overflow. */
 size_t pyg_extent_bytes(const pyg_tensor *t);
 
 /* Elements of a row lie side by side. */

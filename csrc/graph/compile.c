@@ -77,8 +77,9 @@ static void find_last_uses(builder *b, const int32_t *outputs, int n_outputs) {
         for (int32_t s = 0; s < b->n_kept; s++) b->last[s] = b->n_kept;
 }
 
-/* The result of slot s may take the memory of its operand k: the operand is a whole dense arena tensor of the same shape
- * and dtype, dies here, and no other operand looks at the same memory from another angle. */
+/* The result of slot s may take the memory of its operand k: the operand is a whole dense arena
+ * tensor of the same shape and dtype, dies here, and no other operand looks at the same memory from
+ * another angle. */
 static bool can_take_over(const builder *b, int32_t s, int k) {
     const pyg_node *node = node_at(b, s);
     if (!(op_flags(node) & PYG_OP_IN_PLACE(k)) || node->src[k] < 0) return false;

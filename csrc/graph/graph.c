@@ -87,7 +87,8 @@ static int64_t n_units(const pyg_tensor *t, int axis) {
     return axis == 0 ? t->ne[0] / pyg_dtype_row(t->dtype)->block : t->ne[axis];
 }
 
-/* False only when no two elements share a byte: each axis, by rising stride, steps over all of those before it. */
+/* False only when no two elements share a byte: each axis, by rising stride, steps over all of
+ * those before it. */
 static bool may_overlap(const pyg_tensor *t) {
     size_t span = (size_t)pyg_dtype_row(t->dtype)->bytes;
     bool used[PYG_MAX_DIMS] = {false};
@@ -124,7 +125,8 @@ static pyg_status check_layout(const pyg_tensor *t, int writable) {
     return PYG_OK;
 }
 
-/* What the caller gave, with dense strides wherever an axis has one element, so that no op meets a wild one. */
+/* What the caller gave, with dense strides wherever an axis has one element, so that no op meets a
+ * wild one. */
 static pyg_status read_const(const pyg_tensor *given, int writable, pyg_tensor *out) {
     if (!pyg_dtype_valid((int)given->dtype))
         return pyg_fail(PYG_STATUS_dtype, "const: unknown dtype");

@@ -1,7 +1,7 @@
 /* The graph: nodes in build order, each made by an op, an input or a constant.
  *
- * A node is an index; operands always have a smaller index, so build order is a valid execution order and
- * every traversal is a loop. Public functions are in pyggml.h. */
+ * A node is an index; operands always have a smaller index, so build order is a valid execution
+ * order and every traversal is a loop. Public functions are in pyggml.h. */
 #ifndef PYG_GRAPH_GRAPH_H
 #define PYG_GRAPH_GRAPH_H
 

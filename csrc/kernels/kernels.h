@@ -1,38 +1,44 @@
 /* The kernel table: one function pointer per slot, and the contract of each group of slots.
  *
- * Ops call kernels only through `pyg_k->slot` or through the dtype look-ups below; nothing here allocates,
- * locks or fails. All lengths are in elements and may be 0. Pointers need only the alignment of their
- * element (1 byte for packed formats). A kernel reads exactly its operands: never a byte past the end.
+ * Ops call kernels only through `pyg_k->slot` or through the dtype look-ups below; nothing here
+ * allocates, locks or fails. All lengths are in elements and may be 0. Pointers need only the
+ * alignment of their element (1 byte for packed formats). A kernel reads exactly its operands:
+ * never a byte past the end.
  *
- * to_f32_X, from_f32_X: every element converted, one rounding, bit-identical in every instruction set and
- *     to the scalar code in formats/. Block formats need n to be a multiple of the block. src and dst do
- *     not overlap (to_f32_f32 and from_f32_f32 may be called in place). FTZ/DAZ need not be off
- *     (but for blocks to encode whose largest value is below 2^-118: their scale is 0 in F16 anyway).
- * dot_X: sum over n of w[i] * x[i], w in format X, x in F32, accumulated in F32. Error class DOT: within
- *     n_eff * 2^-24 * sum |w_i x_i| of the exact sum (n_eff: n for generic, n/8 + 8 for wide sets). A NaN
- *     code in w gives NaN. n = 0 gives 0. Block formats need n % block == 0.
- * mv_X: y[r] = dot_X(n, w + r * w_stride bytes, x) for r in 0..rows-1, bit for bit that dot, whatever
- *     the row count: results do not depend on how rows were shared out.
- * pack_panel16: panel[i * 16 + r] = rows[r * ld + i] for r < n_rows (1..16), i < k; columns
- *     r >= n_rows are zeros. `ld` in floats.
- * gemm_tile: y[t * ldy + c] (=, or += when accumulate) sum over i < k of x[t * ldx + i] * panel[i * ldp + c]
- *     for t < m, c < n_cols (1..16). panel rows hold 16 readable floats whatever n_cols is (ldp >= 16 floats);
- *     only n_cols of y are read or written. The sum runs over i in order, one accumulator an output, so the
- *     bits do not depend on m or on the split into calls over t. When accumulate is 0, y is not read.
- * add, sub, mul, div, scale (s * x + bias), silu (x / (1 + exp(-x))), swiglu (silu(gate) * up): elementwise;
- *     y may be exactly one of the inputs. add, sub, mul, div are bit-identical everywhere.
- *     exp is within 2 ulp; silu(-inf) = 0 as the limit says, NaN stays NaN.
+ * to_f32_X, from_f32_X: every element converted, one rounding, bit-identical in every instruction
+ *     set and to the scalar code in formats/. Block formats need n to be a multiple of the block.
+ *     src and dst do not overlap (to_f32_f32 and from_f32_f32 may be called in place). FTZ/DAZ need
+ *     not be off (but for blocks to encode whose largest value is below 2^-118: their scale is 0 in
+ *     F16 anyway).
+ * dot_X: sum over n of w[i] * x[i], w in format X, x in F32, accumulated in F32. Error class DOT:
+ *     within n_eff * 2^-24 * sum |w_i x_i| of the exact sum (n_eff: n for generic, n/8 + 8 for wide
+ *     sets). A NaN code in w gives NaN. n = 0 gives 0. Block formats need n % block == 0.
+ * mv_X: y[r] = dot_X(n, w + r * w_stride bytes, x) for r in 0..rows-1, bit for bit that dot,
+ *     whatever the row count: results do not depend on how rows were shared out.
+ * pack_panel16: panel[i * 16 + r] = rows[r * ld + i] for r < n_rows (1..16), i < k; columns r >=
+ *     n_rows are zeros. `ld` in floats.
+ * gemm_tile: y[t * ldy + c] (=, or += when accumulate) sum over i < k of x[t * ldx + i] * panel[i *
+ *     ldp + c] for t < m, c < n_cols (1..16). panel rows hold 16 readable floats whatever n_cols is
+ *     (ldp >= 16 floats); only n_cols of y are read or written. The sum runs over i in order, one
+ *     accumulator an output, so the bits do not depend on m or on the split into calls over t. When
+ *     accumulate is 0, y is not read.
+ * add, sub, mul, div, scale (s * x + bias), silu (x / (1 + exp(-x))), swiglu (silu(gate) * up):
+ *     elementwise; y may be exactly one of the inputs. add, sub, mul, div are bit-identical
+ *     everywhere. exp is within 2 ulp; silu(-inf) = 0 as the limit says, NaN stays NaN.
  * axpy: y += a * x.
  * rms_norm: y = x / sqrt(mean(x^2) + eps). y may be x. n = 0 writes nothing.
- * soft_max: y = softmax(x * scale + mask); mask may be NULL. A position whose mask is -inf gives exactly
- *     0 and never contributes, whatever x holds there (NaN included); all masked gives zeros. y may be x.
- * rope_norm: rotates the pairs (x[2i], x[2i+1]); rope_neox: the pairs (x[i], x[i + n_pairs]); by the
- *     angle whose cosine and sine are cos[i], sin[i]: (a c - b s, a s + b c). y may be x. Bits do not depend on n_pairs.
- * attn_softmax: one online-softmax step of one query row over a tile of n scores. s = s * scale + mask
- *     (NULL: no mask; -inf there removes the cell whatever s holds), new max = max(*max, s...), s[i] becomes
- *     exp(s[i] - new max), *sum becomes *sum * r + sum of s, *max the new max; returns
- *     r = exp(old max - new max), by which the caller rescales its output row. While every cell seen is
- *     masked, *max stays -inf, s is zeros and r is 1. Start with *max = -inf, *sum = 0.
+ * soft_max: y = softmax(x * scale + mask); mask may be NULL. A position whose mask is -inf gives
+ *     exactly 0 and never contributes, whatever x holds there (NaN included); all masked gives
+ *     zeros. y may be x.
+ * rope_norm: rotates the pairs (x[2i], x[2i+1]); rope_neox: the pairs (x[i], x[i + n_pairs]); by
+ *     the angle whose cosine and sine are cos[i], sin[i]: (a c - b s, a s + b c). y may be x. Bits
+ *     do not depend on n_pairs.
+ * attn_softmax: one online-softmax step of one query row over a tile of n scores. s = s * scale +
+ *     mask (NULL: no mask; -inf there removes the cell whatever s holds), new max = max(*max,
+ *     s...), s[i] becomes exp(s[i] - new max), *sum becomes *sum * r + sum of s, *max the new max;
+ *     returns r = exp(old max - new max), by which the caller rescales its output row. While every
+ *     cell seen is masked, *max stays -inf, s is zeros and r is 1. Start with *max = -inf, *sum =
+ *     0.
  * all_finite: 1 when no element is NaN or infinite. */
 #ifndef PYG_KERNELS_KERNELS_H
 #define PYG_KERNELS_KERNELS_H

@@ -108,8 +108,8 @@ pyg_status pyg_infer_repeat(pyg_infer *in) {
     return pyg_infer_result(in, x->dtype, (int)p->ndim, p->size);
 }
 
-/* t[0]: one tile of dst, t[1]: x, stretched with stride 0 along axes of one element. Returns how many tiles dst holds;
- * tiles[a] of them along axis a. */
+/* t[0]: one tile of dst, t[1]: x, stretched with stride 0 along axes of one element. Returns how
+ * many tiles dst holds; tiles[a] of them along axis a. */
 static int64_t repeat_tiles(const pyg_node_io *io, pyg_tensor t[2], int64_t tiles[PYG_MAX_DIMS]) {
     t[0] = *io->dst;
     t[1] = *io->src[0];

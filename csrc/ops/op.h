@@ -1,7 +1,7 @@
 /* What an op is: the descriptor row, and the structs that infer, plan, init and run receive.
  *
- * An op author writes `infer` (the only place that may reject), `plan` (pure arithmetic) and `run` (one task;
- * cannot fail, allocates nothing, calls only kernels and the row helpers of ops/rows.h).
+ * An op author writes `infer` (the only place that may reject), `plan` (pure arithmetic) and `run`
+ * (one task; cannot fail, allocates nothing, calls only kernels and the row helpers of ops/rows.h).
  * docs/design.md tells how the pieces meet; ops/op_table.inc is the list. */
 #ifndef PYG_OPS_OP_H
 #define PYG_OPS_OP_H
@@ -75,8 +75,9 @@ typedef struct pyg_infer {
 pyg_status pyg_op_fail(const pyg_infer *in, pyg_status code, const char *rule, ...)
     PYG_PRINTF(3, 4);
 
-/* The dtype rule for results: `asked` when given (checked to be a float type), else the common dtype of the
- * operands first..last that are present when they agree on one scalar float type, else F32. */
+/* The dtype rule for results: `asked` when given (checked to be a float type), else the common
+ * dtype of the operands first..last that are present when they agree on one scalar float type, else
+ * F32. */
 pyg_status pyg_result_dtype(const pyg_infer *in, int64_t asked, int first, int last,
                             pyg_dtype *out);
 
@@ -99,7 +100,8 @@ typedef struct pyg_plan {
 
 /* ---- run ----------------------------------------------------------------------------------- */
 
-/* What a task found wrong with the data it met. The lowest position wins, so the report does not depend on threads. */
+/* What a task found wrong with the data it met. The lowest position wins, so the report does not
+ * depend on threads. */
 typedef struct pyg_fault {
     _Atomic int64_t position; /* -1: none; else the element of the index operand */
     _Atomic int64_t value;

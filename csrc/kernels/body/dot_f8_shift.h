@@ -1,17 +1,18 @@
 /* dot_f8_e4m3 and mv_f8_e4m3 by shifts (AVX2), for CPUs on which denormal operands cost nothing.
  *
- * A code moved to bits 31 and 26..20 of an F32 is worth 2^-120 of its value, a subnormal code is a denormal.
- * Shifts and masks are done once for the two codes of a 16-bit lane:
+ * A code moved to bits 31 and 26..20 of an F32 is worth 2^-120 of its value, a subnormal code is a
+ * denormal. Shifts and masks are done once for the two codes of a 16-bit lane:
  *
  *     32-bit lane          code 3    code 2    code 1    code 0
  *     lo = codes << 8 >> 4, in 16 bits       S000EEEE MMM00000 of codes 2 and 0
  *     hi = codes >> 4, in 16 bits            the same of codes 3 and 1
  *     F32                  lo << 16, hi << 16, lo & 0xFFFF0000, hi & 0xFFFF0000
  *
- * so one vector holds every fourth weight, and x is put into that order once for all rows. It is multiplied
- * by 2^60 on the way, the sum by 2^60: neither large nor small activations leave the range of F32. Where
- * that may not hold (a result that is tiny or not finite), where a NaN code was met, and under FTZ or DAZ,
- * the F16C form does the row; which one it is depends on the row alone. */
+ * so one vector holds every fourth weight, and x is put into that order once for all rows. It is
+ * multiplied by 2^60 on the way, the sum by 2^60: neither large nor small activations leave the
+ * range of F32. Where that may not hold (a result that is tiny or not finite), where a NaN code was
+ * met, and under FTZ or DAZ, the F16C form does the row; which one it is depends on the row alone.
+ */
 #ifndef PYG_KERNELS_BODY_DOT_F8_SHIFT_H
 #define PYG_KERNELS_BODY_DOT_F8_SHIFT_H
 
@@ -19,8 +20,8 @@
 
 enum { F8_SHIFT_MAX = 4096, FTZ_OR_DAZ = 0x8040 };
 
-/* 32 floats to x[0] x[4] .. x[28], x[1] x[5] .. x[29] and so on, times 2^60: a transposition of four by
- * four in each half, the halves holding x[0..15] and x[16..31]. */
+/* 32 floats to x[0] x[4] .. x[28], x[1] x[5] .. x[29] and so on, times 2^60: a transposition of
+ * four by four in each half, the halves holding x[0..15] and x[16..31]. */
 V_INLINE void f8_every_fourth(const float *x, float *y) {
     const v_f32 up = v_set1(0x1p60f);
     v_f32 r[4];

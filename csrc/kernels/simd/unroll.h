@@ -14,7 +14,8 @@
 #define V_TWICE _Pragma("GCC unroll 2")
 #endif
 
-/* Keeps the loads of the next row behind this one: clang starts all rows at once and spills otherwise. */
+/* Keeps the loads of the next row behind this one: clang starts all rows at once and spills
+ * otherwise. */
 #define V_ROW_END __asm__ volatile("" ::: "memory")
 
 #endif
