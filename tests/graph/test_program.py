@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
+import warnings
 import weakref
 
 import ml_dtypes
@@ -104,7 +107,8 @@ def test_any_layout_is_an_input() -> None:
     raw = np.frombuffer(b"\0" + base.tobytes(), np.float32, offset=1, count=6).reshape(3, 2)
     assert not raw.flags.aligned
     assert np.array_equal(program(x=raw), base.reshape(3, 2) * 2)
-    assert np.array_equal(program(x=np.asmatrix(base.T)), base.T * 2)
+    with warnings.catch_warnings(action="ignore"):
+        assert np.array_equal(program(x=np.asmatrix(base.T)), base.T * 2)
 
 
 def test_inputs_are_copied() -> None:
@@ -312,11 +316,20 @@ def slow_program(n: int = 400) -> pg.Program:
     return g.compile(node, threads=1)
 
 
+def insist(program: pg.Program, feed: np.ndarray) -> np.ndarray:
+    """Runs it as soon as nobody else does."""
+    while True:
+        try:
+            return program(x=feed)
+        except pg.GraphError:
+            time.sleep(0)
+
+
 def test_a_program_runs_once_at_a_time() -> None:
     program, feed = slow_program(), rand(256, 256)
     expected = program(x=feed)
     results: list[np.ndarray] = []
-    worker = threading.Thread(target=lambda: results.append(program(x=feed)))
+    worker = threading.Thread(target=lambda: results.append(insist(program, feed)))
     worker.start()
     refused = 0
     while worker.is_alive():
@@ -374,6 +387,23 @@ def test_shared_arena_grows() -> None:
     assert arena.nbytes > 1_000_000  # the arena outlives its programs
 
 
+def test_memory_that_an_arena_left_is_not_used() -> None:
+    """The first arena is so big that the system takes it back when the second replaces it."""
+    script = """
+import numpy as np, pyggml as pg
+arena, programs = pg.Arena(), []
+for n in (10_000_000, 11_000_000):
+    g = pg.Graph()
+    programs.append(g.compile(g.input("x", (n,))[-2:] * 2.0, threads=1, arena=arena))
+    for p in programs:
+        (size,) = p.inputs["x"][0]
+        assert p(x=np.ones(size, np.float32)).tolist() == [2, 2]
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_arena_is_used_by_one_at_a_time() -> None:
     arena = pg.Arena()
     g = pg.Graph()
@@ -382,7 +412,7 @@ def test_an_arena_is_used_by_one_at_a_time() -> None:
         node = pg.ops.rms_norm(pg.ops.mul_mat(x, node))
     slow, quick = g.compile(node, 1, arena=arena), g.compile(x + x, 1, arena=arena)
     feed, results = rand(256, 256), []
-    worker = threading.Thread(target=lambda: results.append(slow(x=feed)))
+    worker = threading.Thread(target=lambda: results.append(insist(slow, feed)))
     worker.start()
     refused = {"run": 0, "compile": 0}
     while worker.is_alive():
