@@ -66,6 +66,8 @@ def build_llama(
     out_rows = g.input("out_rows", (n_out,), "i32")
 
     x = ops.get_rows(weights.embedding, tokens)  # (T, E)
+    if weights.embedding_scale is not None:
+        x = ops.mul(x, weights.embedding_scale)
     for i, layer in enumerate(weights.layers):
         x = x + attention_block(layer, x, positions, weights, config, cache, inputs, i)  # (T, E)
         x = x + feed_forward(layer, x, config)  # (T, E)

@@ -59,6 +59,7 @@ class Weights:
 
     Attributes:
         embedding: (V, E).
+        embedding_scale: (1,) f32 or None; multiplies the rows that are looked up.
         layers: one `Layer` a block.
         norm: (E,) of the final norm.
         head: (V, E); the embedding itself when the file ties them.
@@ -69,6 +70,7 @@ class Weights:
     """
 
     embedding: Tensor
+    embedding_scale: Tensor | None
     layers: tuple[Layer, ...]
     norm: Tensor
     head: Linear
@@ -101,8 +103,8 @@ def load_weights(file: GGUFFile, config: LlamaConfig, check: bool = False) -> We
     take = _Taker(file, check)
     c = config
     e, f, h, g = c.n_embd, c.n_ff, c.n_heads * c.head_dim, c.n_kv_heads * c.head_dim
-    embedding = take.matrix("token_embd.weight", c.n_vocab or -1, e)
-    n_vocab = embedding.shape[0]
+    embedding = take.linear("token_embd", c.n_vocab or -1, e, has_bias=False)
+    n_vocab = embedding.weight.shape[0]
     layers = []
     for i in range(c.n_layers):
         b = f"blk.{i}."
@@ -121,7 +123,7 @@ def load_weights(file: GGUFFile, config: LlamaConfig, check: bool = False) -> We
         )
     norm = take.vector("output_norm.weight", e)
     tied = "output.weight" not in file.tensors
-    head = take.tied_head(embedding) if tied else take.linear("output", n_vocab, e)
+    head = embedding if tied else take.linear("output", n_vocab, e)
     factors = take.optional("rope_freqs.weight", (c.rope_dims // 2,))
     if factors is not None:
         if factors.dtype.name != "f32":
@@ -130,7 +132,8 @@ def load_weights(file: GGUFFile, config: LlamaConfig, check: bool = False) -> We
             raise ModelError(f"{file.path}: rope_freqs.weight: divisors must be finite and > 0")
     scales = _kv_scales(take, c.n_layers)
     take.finish()
-    return Weights(embedding, tuple(layers), norm, head, tied, factors, scales, n_vocab)
+    rows, scale = embedding.weight, embedding.scale
+    return Weights(rows, scale, tuple(layers), norm, head, tied, factors, scales, n_vocab)
 
 
 def _kv_scales(take: _Taker, n_layers: int) -> dict[int, tuple[float | None, float | None]]:
@@ -182,9 +185,6 @@ class _Taker:
     def vector(self, name: str, n: int) -> Tensor:
         return self._numbers(self.tensor(name, (n,)))
 
-    def matrix(self, name: str, n_out: int, n_in: int) -> Tensor:
-        return self._floats(self.tensor(name, (n_out, n_in)))
-
     def _floats(self, t: Tensor) -> Tensor:
         if not t.dtype.is_float:
             raise ModelError(f"{self.file.path}: tensor {t.name} is {t.dtype.name}, not a float")
@@ -196,14 +196,9 @@ class _Taker:
             raise ModelError(f"{self.file.path}: tensor {t.name} is a vector in {t.dtype.name}")
         return self._floats(t)
 
-    def linear(self, name: str, n_out: int, n_in: int) -> Linear:
-        return self._with_sidecars(name, self.matrix(name + ".weight", n_out, n_in), n_out)
-
-    def tied_head(self, embedding: Tensor) -> Linear:
-        return self._with_sidecars("token_embd", embedding, embedding.shape[0])
-
-    def _with_sidecars(self, name: str, weight: Tensor, n_out: int) -> Linear:
-        bias = self.optional(name + ".bias", (n_out,))
+    def linear(self, name: str, n_out: int, n_in: int, has_bias: bool = True) -> Linear:
+        weight = self._floats(self.tensor(name + ".weight", (n_out, n_in)))
+        bias = self.optional(name + ".bias", (n_out,)) if has_bias else None
         if bias is not None:
             self._numbers(bias)
         input_scale = self.optional(name + ".input_scale", None)

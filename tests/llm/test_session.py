@@ -128,6 +128,11 @@ def test_the_same_bits_for_every_thread_count(model, threads, flash):
     assert run(threads).tobytes() == run(5).tobytes()
 
 
+def test_programs_run_with_the_threads_asked_for(model):
+    with open_f32(model, n_threads=3) as llm:
+        assert llm.session.program(1, 64, 1).threads == 3
+
+
 @pytest.mark.parametrize(
     ("tokens", "match"),
     [

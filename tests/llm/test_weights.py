@@ -179,6 +179,22 @@ def test_weight_scales_multiply(change, name):
     assert nmse.nmse(logits_of(path, ids), oracle_logits(path, ids)) < 1e-10
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_scale_of_the_embedding(change, source, tied):
+    """It belongs to the bytes: the rows looked up and, when tied, the head are multiplied by it."""
+    drop = ["output.weight"] if tied else []
+    path = change(drop=drop, token_embd__scale=f32(1, value=0.25))
+    ids = prompt(6)
+    assert nmse.nmse(logits_of(path, ids), oracle_logits(path, ids)) < 1e-10
+    plain = oracle_logits(source, ids)
+    assert nmse.nmse(logits_of(path, ids), plain) > 1e-3
+
+
+def test_the_embedding_has_no_bias(change):
+    with pytest.raises(ModelError, match=r"no place for .*token_embd\.bias"):
+        load(change(drop=["output.weight"], token_embd__bias=f32(267)))
+
+
 @pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf])
 @pytest.mark.parametrize("suffix", ["scale", "input_scale"])
 def test_bad_weight_scales(change, value, suffix):
