@@ -39,7 +39,12 @@ static void call_all(const pyg_kernel_table *k) {
     k->silu(K, a, y);
     k->swiglu(K, a, b, y);
     k->rms_norm(K, a, 1e-5f, y);
-    k->soft_max(TILE, a, 0.125f, b, y);
+    y[0] = (float)k->sum(K, a);
+    y[0] = (float)k->argmax(K, a);
+    k->norm(K, a, 1e-5f, y);
+    k->l2_norm(K, a, 1e-5f, y);
+    k->fwht(512, a, 0.5f, y);
+    k->soft_max(TILE, a, 0.125f, b, 0.5f, y);
     k->rope_norm(PAIRS, a, b, b + PAIRS, y);
     k->rope_neox(PAIRS, a, b, b + PAIRS, y);
     memcpy(y, a, sizeof y);

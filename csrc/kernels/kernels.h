@@ -27,7 +27,15 @@
  *     everywhere. exp is within 2 ulp; silu(-inf) = 0 as the limit says, NaN stays NaN.
  * axpy: y += a * x.
  * rms_norm: y = x / sqrt(mean(x^2) + eps). y may be x. n = 0 writes nothing.
- * soft_max: y = softmax(x * scale + mask); mask may be NULL. A position whose mask is -inf gives
+ * sum: the sum of x, added up in double; only the order of the additions differs between sets.
+ * argmax: index of the first of the largest elements, or of the first NaN when there is one. n = 0
+ *     gives -1.
+ * norm: y = (x - m) / sqrt(v + eps), m the mean and v the mean of (x - m)^2. l2_norm: y = x /
+ *     max(sqrt(sum x^2), eps). Means and sums are kept in double. y may be x.
+ * fwht: the Walsh-Hadamard transform of x * scale in natural order, y[i] = sum over j of
+ *     (-1)^popcount(i & j) * scale * x[j]; n a power of two. y may be x. Bit-identical everywhere.
+ * soft_max: y = softmax(x * scale + mask) over the elements of x and one more score, `sink`, which
+ *     has no result (-infinity: none); mask may be NULL. A position whose mask is -inf gives
  *     exactly 0 and never contributes, whatever x holds there (NaN included); all masked gives
  *     zeros. y may be x.
  * rope_norm: rotates the pairs (x[2i], x[2i+1]); rope_neox: the pairs (x[i], x[i + n_pairs]); by

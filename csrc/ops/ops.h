@@ -57,6 +57,27 @@ PYG_RUN(run_swiglu);
 PYG_INFER(infer_norm);
 PYG_PLAN(plan_norm);
 PYG_RUN(run_rms_norm);
+/* reduce.c */
+PYG_INFER(infer_sum);
+PYG_PLAN(plan_sum);
+PYG_RUN(run_sum);
+PYG_INFER(infer_sum_rows);
+PYG_PLAN(plan_sum_rows);
+PYG_RUN(run_sum_rows);
+PYG_RUN(run_mean);
+PYG_INFER(infer_cumsum);
+PYG_PLAN(plan_cumsum);
+PYG_RUN(run_cumsum);
+PYG_INFER(infer_argmax);
+PYG_PLAN(plan_argmax);
+PYG_RUN(run_argmax);
+/* sort.c */
+PYG_INFER(infer_argsort);
+PYG_PLAN(plan_argsort);
+PYG_RUN(run_argsort);
+PYG_INFER(infer_top_k);
+PYG_PLAN(plan_top_k);
+PYG_RUN(run_top_k);
 /* rope.c */
 PYG_INFER(infer_rope);
 PYG_PLAN(plan_rope);

@@ -1,4 +1,6 @@
 /* soft_max: softmax(x * scale + mask) over the last axis. */
+#include <math.h>
+
 #include "kernels/kernels.h"
 #include "ops/ops.h"
 #include "ops/rules.h"
@@ -47,7 +49,7 @@ void pyg_run_soft_max(const pyg_task *task) {
         const float *from = pyg_span_in(x, i, 0, n, buf);
         const float *m = mask == NULL ? NULL : pyg_span_in(mask, i, 0, n, buf + n);
         float *y = pyg_span_out(dst, i, 0, buf);
-        pyg_k->soft_max(n, from, params->scale, m, y);
+        pyg_k->soft_max(n, from, params->scale, m, -INFINITY, y);
         pyg_span_out_end(dst, i, 0, n, y);
     }
 }

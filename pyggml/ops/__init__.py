@@ -13,22 +13,28 @@ from pyggml.ops.elementwise import add, div, mul, scale, silu, sub, swiglu
 from pyggml.ops.join import concat, pad, repeat
 from pyggml.ops.matmul import matmul, mul_mat
 from pyggml.ops.norm import rms_norm
+from pyggml.ops.reduce import argmax, cumsum, mean, sum, sum_rows
 from pyggml.ops.rope import rope
 from pyggml.ops.rows import get_rows, set_rows
 from pyggml.ops.softmax import soft_max
+from pyggml.ops.sort import argsort, top_k
 from pyggml.ops.views import permute, reshape, transpose, view
 
 __all__ = [
     "add",
+    "argmax",
+    "argsort",
     "cast",
     "concat",
     "cont",
     "cpy",
+    "cumsum",
     "div",
     "dup",
     "flash_attn_ext",
     "get_rows",
     "matmul",
+    "mean",
     "mul",
     "mul_mat",
     "pad",
@@ -42,7 +48,10 @@ __all__ = [
     "silu",
     "soft_max",
     "sub",
+    "sum",
+    "sum_rows",
     "swiglu",
+    "top_k",
     "transpose",
     "view",
 ]

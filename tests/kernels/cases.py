@@ -64,9 +64,14 @@ def _vector(slot: str) -> Case:
         "axpy": (FFN, 0.5, a, y),
         "silu": (FFN, a, y),
         "rms_norm": (K, a, 1e-5, y),
+        "norm": (K, a, 1e-5, y),
+        "l2_norm": (K, a, 1e-5, y),
+        "fwht": (512, a, 0.5, y),
+        "sum": (FFN, a),
+        "argmax": (FFN, a),
         "all_finite": (FFN, a),
     }.get(slot, (FFN, a, b, y))
-    return Case(args, None if slot == "all_finite" else y, 8 * args[0])
+    return Case(args, None if len(args) == 2 else y, 8 * args[0])
 
 
 def _attention(slot: str) -> Case:
@@ -77,7 +82,7 @@ def _attention(slot: str) -> Case:
         return Case((HEAD // 2, x, cos, sin, y), y, 8 * HEAD)
     s, mask, y = _numbers(TILE), np.zeros(TILE, np.float32), np.zeros(TILE, np.float32)
     if slot == "soft_max":
-        return Case((TILE, s, 0.125, mask, y), y, 8 * TILE)
+        return Case((TILE, s, 0.125, mask, 0.5, y), y, 8 * TILE)
     top, total = np.zeros(1, np.float32), np.zeros(1, np.float32)
     return Case((TILE, s, 0.125, mask, top, total), s, 8 * TILE)
 

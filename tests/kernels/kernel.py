@@ -52,7 +52,10 @@ SIGNATURES = {
     "scale": (None, INT, POINTER, FLOAT, FLOAT, POINTER),
     "axpy": (None, INT, FLOAT, POINTER, POINTER),
     "rms_norm": (None, INT, POINTER, FLOAT, POINTER),
-    "soft_max": (None, INT, POINTER, FLOAT, POINTER, POINTER),
+    "sum": (ctypes.c_double, INT, POINTER),
+    "argmax": (INT, INT, POINTER),
+    **dict.fromkeys(("norm", "l2_norm", "fwht"), (None, INT, POINTER, FLOAT, POINTER)),
+    "soft_max": (None, INT, POINTER, FLOAT, POINTER, FLOAT, POINTER),
     "attn_softmax": (FLOAT, INT, POINTER, FLOAT, POINTER, POINTER, POINTER),
     "all_finite": (ctypes.c_int, INT, POINTER),
 }

@@ -78,14 +78,14 @@ def test_soft_max(isa):
             exact /= exact.sum()
             y = guarded(1).at_end(np.zeros(n, np.float32))
             m = None if mask is None else guarded(2).at_end(mask)
-            kernel(isa, "soft_max")(n, guarded(0).at_end(x), scale, m, y)
+            kernel(isa, "soft_max")(n, guarded(0).at_end(x), scale, m, -INF, y)
             distance = np.where(np.isneginf(s), 0, s.max() - s)  # its rounding goes through exp
             limit = (n / 4 + 40 + 2 * distance) * 2.0**-24 * exact
             assert (np.abs(y - exact) <= limit).all()
             room = np.full(n + 9, 6, np.float32)
             room[:n] = x
             kernel(isa, "soft_max")(
-                n, room, scale, None if mask is None else moved(mask, 4, poison=0xFF), room
+                n, room, scale, None if mask is None else moved(mask, 4, poison=0xFF), -INF, room
             )
             assert same_bits(room[:n], y)
             assert (room[n:] == 6).all()
@@ -101,9 +101,9 @@ def test_soft_max_masked_cells_do_not_count(isa, hidden):
             mask = np.zeros(n, np.float32)
             mask[i] = -INF
             y, clean = np.ones(n, np.float32), np.ones(n, np.float32)
-            kernel(isa, "soft_max")(n, x, 2.0, mask, clean)
+            kernel(isa, "soft_max")(n, x, 2.0, mask, -INF, clean)
             x[i] = hidden
-            kernel(isa, "soft_max")(n, x, 2.0, mask, y)
+            kernel(isa, "soft_max")(n, x, 2.0, mask, -INF, y)
             assert same_bits(y, clean)
             assert y[i] == 0
 
@@ -113,9 +113,9 @@ def test_soft_max_of_nothing(isa):
     for n in (0, 1, 8, 19):
         x, mask = np.full(n, np.nan, np.float32), np.full(n, -INF)
         y = np.ones(n, np.float32)
-        kernel(isa, "soft_max")(n, x, 1.0, mask, y)
+        kernel(isa, "soft_max")(n, x, 1.0, mask, -INF, y)
         assert (y == 0).all()
-        kernel(isa, "soft_max")(n, mask, 1.0, None, y)  # scores of -inf, no mask
+        kernel(isa, "soft_max")(n, mask, 1.0, None, -INF, y)  # scores of -inf, no mask
         assert (y == 0).all()
 
 
@@ -126,13 +126,34 @@ def test_soft_max_nan(isa):
             x = np.ones(n, np.float32)
             x[i] = np.nan
             y = np.zeros(n, np.float32)
-            kernel(isa, "soft_max")(n, x, 1.0, None, y)
+            kernel(isa, "soft_max")(n, x, 1.0, None, -INF, y)
             assert np.isnan(y).all()
             mask = np.zeros(n, np.float32)
             mask[(i + 1) % n] = -INF
-            kernel(isa, "soft_max")(n, x, 1.0, mask, y)
+            kernel(isa, "soft_max")(n, x, 1.0, mask, -INF, y)
             assert y[(i + 1) % n] == 0
             assert np.isnan(np.delete(y, (i + 1) % n)).all()
+
+
+@every_isa
+def test_soft_max_sink(isa):
+    rng = np.random.default_rng(4)
+    for n in LENGTHS:
+        x = (rng.standard_normal(n) * 5).astype(np.float32)
+        for sink in (-100.0, -1.0, 0.0, 3.5, 20.0, 300.0):
+            for mask in (None, some_mask(n)):
+                s = masked(x, 0.5, mask)
+                exact = np.exp(s - max(s.max(), sink))
+                exact /= exact.sum() + np.exp(sink - max(s.max(), sink))
+                y = np.full(n + 1, 7, np.float32)
+                kernel(isa, "soft_max")(n, x, 0.5, mask, sink, y)
+                assert np.allclose(y[:n], exact, rtol=1e-5, atol=1e-30)
+                assert y[n] == 7
+        gone = np.full(n, -INF)
+        kernel(isa, "soft_max")(n, np.full(n, np.nan, "f4"), 1.0, gone, 2.0, y)
+        assert (y[:n] == 0).all()
+        kernel(isa, "soft_max")(n, x, 1.0, None, np.nan, y)
+        assert np.isnan(y[:n]).all()
 
 
 @every_isa

@@ -67,9 +67,10 @@ V_INLINE float softmax_exp(int64_t n, float *y, float max) {
 /* -inf - -inf is NaN: where all is masked the scores are taken as they are, and exp(-inf) is 0. */
 V_INLINE float softmax_base(float max) { return max == MINUS_INF ? 0.0f : max; }
 
-static void K(soft_max)(int64_t n, const float *x, float scale, const float *mask, float *y) {
-    const float max = softmax_scores(n, x, scale, mask, MINUS_INF, y);
-    const float sum = softmax_exp(n, y, softmax_base(max));
+static void K(soft_max)(int64_t n, const float *x, float scale, const float *mask, float sink,
+                        float *y) {
+    const float base = softmax_base(softmax_scores(n, x, scale, mask, sink, y));
+    const float sum = softmax_exp(n, y, base) + v_first(v_exp(v_set1(sink - base)));
     scaled(n, y, sum == 0.0f ? 0.0f : 1.0f / sum, 0.0f, y);
     if (sum == sum || !mask) return;
     for (int64_t i = 0; i < n; i++)

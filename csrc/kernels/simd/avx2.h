@@ -63,6 +63,48 @@ static inline float v_hmax(v_f32 a) {
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
+static inline int v_any(v_mask m) { return _mm256_movemask_ps(m) != 0; }
+
+typedef struct v_wide {
+    __m256d low, high;
+} v_wide;
+
+V_INLINE __m256d v_low_wide(v_f32 a) { return _mm256_cvtps_pd(_mm256_castps256_ps128(a)); }
+V_INLINE __m256d v_high_wide(v_f32 a) { return _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1)); }
+V_INLINE v_wide v_wide_zero(void) {
+    const v_wide zero = {_mm256_setzero_pd(), _mm256_setzero_pd()};
+    return zero;
+}
+V_INLINE v_wide v_wide_add(v_wide s, v_f32 x) {
+    s.low = _mm256_add_pd(s.low, v_low_wide(x));
+    s.high = _mm256_add_pd(s.high, v_high_wide(x));
+    return s;
+}
+V_INLINE v_wide v_wide_square(v_wide s, v_f32 x) {
+    const __m256d low = v_low_wide(x), high = v_high_wide(x);
+    s.low = _mm256_fmadd_pd(low, low, s.low);
+    s.high = _mm256_fmadd_pd(high, high, s.high);
+    return s;
+}
+V_INLINE double v_wide_sum(v_wide s) {
+    const __m256d four = _mm256_add_pd(s.low, s.high);
+    const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+static inline double v_sqrt1_wide(double x) {
+    const __m128d a = _mm_set_sd(x);
+    return _mm_cvtsd_f64(_mm_sqrt_sd(a, a));
+}
+
+/* Rounds 1, 2 and 4: each lane's partner, plus the lane itself with its sign turned in the upper one
+ * of each pair. */
+static inline v_f32 v_fwht(v_f32 a) {
+    const v_f32 n = _mm256_set1_ps(-0.0f), p = _mm256_setzero_ps();
+    a = v_add(_mm256_permute_ps(a, 0xB1), _mm256_xor_ps(a, _mm256_blend_ps(p, n, 0xAA)));
+    a = v_add(_mm256_permute_ps(a, 0x4E), _mm256_xor_ps(a, _mm256_blend_ps(p, n, 0xCC)));
+    return v_add(_mm256_permute2f128_ps(a, a, 1), _mm256_xor_ps(a, _mm256_blend_ps(p, n, 0xF0)));
+}
+
 #define V_ROUND 0x1.8p23f
 
 static inline v_f32 v_ldexp(v_f32 x, v_f32 t) {

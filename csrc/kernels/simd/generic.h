@@ -5,6 +5,9 @@
  *   v_load_n, v_store_n       the first n < V_WIDTH lanes; v_load_n fills the rest with zeros
  *   v_load_or                 the same, the rest filled from a vector
  *   v_max, v_min (a, b)       b when either is NaN or both are equal, as the x86 instructions do
+ *   v_any                     some lane of the mask is set
+ *   v_wide                    V_WIDTH sums in double; v_wide_square adds x * x, exact in double
+ *   v_fwht                    the Walsh-Hadamard transform of the lanes
  *   v_ldexp(x, t)             x * 2^k, t = k + V_ROUND: k sits in the low bits of t
  *   v_load_f16 ...            V_WIDTH codes decoded; v_store_f16 ... rounded once and stored
  *   v_block_q8_0 ...          a block's quants, and its scale (for q4_1: its values, and 1)
@@ -57,6 +60,15 @@ static inline v_mask v_lt(v_f32 a, v_f32 b) { return a < b; }
 static inline v_f32 v_select(v_mask m, v_f32 yes, v_f32 no) { return m ? yes : no; }
 static inline float v_hsum(v_f32 a) { return a; }
 static inline float v_hmax(v_f32 a) { return a; }
+static inline int v_any(v_mask m) { return m; }
+
+typedef double v_wide;
+static inline v_wide v_wide_zero(void) { return 0.0; }
+static inline v_wide v_wide_add(v_wide s, v_f32 x) { return s + (double)x; }
+static inline v_wide v_wide_square(v_wide s, v_f32 x) { return s + (double)x * (double)x; }
+static inline double v_wide_sum(v_wide s) { return s; }
+static inline double v_sqrt1_wide(double x) { return sqrt(x); }
+static inline v_f32 v_fwht(v_f32 a) { return a; }
 
 #define V_ROUND 0x1.8p23f
 
