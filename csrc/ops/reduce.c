@@ -79,7 +79,7 @@ static void store_number(const pyg_tensor *dst, const int64_t i[3], double value
     pyg_span_out_end(dst, i, 0, 1, y);
 }
 
-/* Tasks over the chunks of x, then over its rows; a double for each chunk when rows have several. */
+/* Tasks over the chunks of x, then over its rows; a double for each chunk if rows have several. */
 static pyg_status plan_chunks(const pyg_node_io *io, int n_phases, pyg_plan *plan) {
     const pyg_tensor *x = io->src[0];
     const int64_t rows = pyg_n_rows(x), chunks = chunks_a_row(x), all = rows * chunks;

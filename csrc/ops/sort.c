@@ -2,7 +2,8 @@
  *
  * A value and its index become one 64-bit item: in the upper half the float's bits turned so that
  * they count up in the order wanted, in the lower half the index. Items are all different, and
- * sorting them is stable by construction. Both zeros count as equal; NaN comes last in both orders. */
+ * sorting them is stable by construction. Both zeros count as equal; NaN comes last
+ * in both orders. */
 #include <string.h>
 
 #include "kernels/kernels.h"

@@ -45,8 +45,8 @@ V_INLINE void scaled_far(int64_t n, const float *x, double s, float *y) {
     }
 }
 
-/* The mean is taken off in two parts: x - high is exact where x is near the mean, and the rest of the
- * mean matters where it is large against the deviations. */
+/* The mean is taken off in two parts: x - high is exact where x is near the mean, and the rest of
+ * the mean matters where it is large against the deviations. */
 static void K(norm)(int64_t n, const float *x, float eps, float *y) {
     if (n <= 0) return;
     const double mean = K(sum)(n, x) / (double)n;

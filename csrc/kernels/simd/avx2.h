@@ -96,8 +96,8 @@ static inline double v_sqrt1_wide(double x) {
     return _mm_cvtsd_f64(_mm_sqrt_sd(a, a));
 }
 
-/* Rounds 1, 2 and 4: each lane's partner, plus the lane itself with its sign turned in the upper one
- * of each pair. */
+/* Rounds 1, 2 and 4: each lane's partner, plus the lane itself with its sign turned in the upper
+ * one of each pair. */
 static inline v_f32 v_fwht(v_f32 a) {
     const v_f32 n = _mm256_set1_ps(-0.0f), p = _mm256_setzero_ps();
     a = v_add(_mm256_permute_ps(a, 0xB1), _mm256_xor_ps(a, _mm256_blend_ps(p, n, 0xAA)));
