@@ -130,12 +130,7 @@ static void test_numbers(pyg_graph *g) {
     CHECK(p == NULL);
 }
 
-static int stop(void *ctx) {
-    ++*(int *)ctx;
-    return 1;
-}
-
-/* silu over strided memory, run twice; the graph is gone by then. */
+/* A sum over strided memory, run twice; the graph is gone by then. */
 static void test_run(void) {
     pyg_graph *g = NULL;
     CHECK(pyg_graph_new(&g) == PYG_OK);
@@ -155,13 +150,11 @@ static void test_run(void) {
     float y[6];
     const void *inputs[] = {x};
     void *outputs[] = {y};
-    int calls = 0;
     for (int i = 0; i < 2; i++) {
         memset(y, 0, sizeof y);
-        CHECK(pyg_program_run(p, inputs, outputs, stop, &calls) == PYG_OK);
+        CHECK(pyg_program_run(p, inputs, outputs, NULL, NULL) == PYG_OK);
         CHECK(memcmp(y, expected, sizeof y) == 0);
     }
-    CHECK(calls == 0); /* far less than 50 ms */
     pyg_program_free(p);
 }
 
