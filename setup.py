@@ -14,7 +14,7 @@ DEBUG = os.environ.get("PYGGML_DEBUG", "") == "1"
 # FMA is written as an intrinsic, so that results do not depend on the compiler.
 CFLAGS = ["-std=c11", "-ffp-contract=off", "-fvisibility=hidden"]
 CFLAGS += ["-O1", "-g", "-DPYG_DEBUG"] if DEBUG else ["-O2", "-g0"]
-LDFLAGS = ["-pthread"]
+LDFLAGS = ["-pthread", "-lm"]
 if os.environ.get("PYGGML_WERROR", "") == "1":
     CFLAGS += ["-Wall", "-Wextra", "-Wshadow", "-Wvla"]
 

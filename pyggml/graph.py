@@ -28,7 +28,8 @@ class Node:
     """A value in a graph: shape and dtype are known, the numbers exist once a Program runs.
 
     Supports `+ - * /` with nodes, tensors, arrays and Python scalars (numpy broadcasting), `@`
-    (numpy's product), unary `-`, and indexing by integers, slices, `...` and None (views).
+    (numpy's product), unary `-`, `abs`, the powers 2 and 0.5, and indexing by integers, slices,
+    `...` and None (views).
     """
 
     __slots__ = ("_dtype", "_graph", "_id", "_shape")
@@ -149,6 +150,14 @@ class Node:
 
     def __neg__(self) -> Node:
         return call_op("scale", self, s=-1.0, bias=-0.0)
+
+    def __abs__(self) -> Node:
+        return call_op("abs", self)
+
+    def __pow__(self, power: Any) -> Node:
+        if not isinstance(power, _SCALARS) or power not in (2, 0.5):
+            raise ParameterError(f"the powers of a node are 2 and 0.5, got {power!r}")
+        return call_op("sqr" if power == 2 else "sqrt", self)
 
     def __matmul__(self, other: Any) -> Node:
         from pyggml import ops

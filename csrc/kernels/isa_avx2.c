@@ -32,6 +32,7 @@
 #include "kernels/body/reduce.h"
 #include "kernels/body/rope.h"
 #include "kernels/body/softmax.h"
+#include "kernels/body/unary.h"
 
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -22,9 +22,21 @@
  *     (ldp >= 16 floats); only n_cols of y are read or written. The sum runs over i in order, one
  *     accumulator an output, so the bits do not depend on m or on the split into calls over t. When
  *     accumulate is 0, y is not read.
- * add, sub, mul, div, scale (s * x + bias), silu (x / (1 + exp(-x))), swiglu (silu(gate) * up):
- *     elementwise; y may be exactly one of the inputs. add, sub, mul, div are bit-identical
- *     everywhere. exp is within 2 ulp; silu(-inf) = 0 as the limit says, NaN stays NaN.
+ * add, sub, mul, div, scale (s * x + bias): elementwise; y may be exactly one of the inputs. All
+ *     but scale are bit-identical everywhere.
+ * sqr, sqrt, neg, abs, relu (x < 0 ? 0 : x), step (x > 0 ? 1 : 0), clamp (min <= max), leaky_relu
+ *     (x < 0 ? slope * x : x): elementwise, y may be x; bit-identical everywhere. NaN stays NaN,
+ *     but step(NaN) = 0.
+ * exp, log, sin, cos, tanh, sigmoid, softplus, silu, gelu, gelu_erf, gelu_quick: elementwise, y may
+ *     be x. Error classes, in units of 2^-23 of the result, plus 2^-149 where that is denormal:
+ *         exp, log, tanh, softplus 2; sin, cos 2 (beyond |x| = 2^20 by libm); sigmoid, silu 3;
+ *         gelu_erf 5;
+ *         gelu 4 + 2 |z|, gelu_quick 4 + |z| (at x < 0), z being what exp is taken of, which is
+ *             rounded: 2 sqrt(2 / pi) (x + 0.044715 x^3) and 1.702 x;
+ *     denormal results of silu, gelu and gelu_quick within |x| 2^-149. NaN stays NaN; infinities
+ *     give the limits (silu and its like of -inf: 0), sin and cos NaN.
+ * swiglu, geglu, geglu_erf, geglu_quick, reglu: silu, gelu ... relu of gate, times up: their error
+ *     and one rounding more; y may be exactly one of the inputs.
  * axpy: y += a * x.
  * rms_norm: y = x / sqrt(mean(x^2) + eps). y may be x. n = 0 writes nothing.
  * sum: the sum of x, added up in double; only the order of the additions differs between sets.

@@ -1,4 +1,4 @@
-/* Elementwise ops: add sub mul div with numpy broadcasting, scale, silu, swiglu.
+/* Elementwise ops of two operands: add sub mul div with numpy broadcasting, add1, gated units.
  *
  * All work in F32 on pieces of a row; the result is rounded once, when its span is stored. */
 #include "kernels/kernels.h"
@@ -27,22 +27,6 @@ pyg_status pyg_infer_binary(pyg_infer *in) {
     return pyg_infer_result(in, dtype, ndim, ne);
 }
 
-static pyg_status infer_like_x(pyg_infer *in, int64_t asked) {
-    const pyg_tensor *x = &in->src[0]->t;
-    PYG_TRY(pyg_need_float(in, 0));
-    pyg_dtype dtype;
-    PYG_TRY(pyg_result_dtype(in, asked, 0, 0, &dtype));
-    return pyg_infer_result(in, dtype, x->ndim, x->ne);
-}
-
-pyg_status pyg_infer_scale(pyg_infer *in) {
-    return infer_like_x(in, ((const pyg_scale_params *)in->params)->dtype);
-}
-
-pyg_status pyg_infer_unary(pyg_infer *in) {
-    return infer_like_x(in, ((const pyg_result_params *)in->params)->dtype);
-}
-
 pyg_status pyg_infer_glu(pyg_infer *in) {
     const pyg_result_params *p = in->params;
     const pyg_tensor *gate = &in->src[0]->t;
@@ -63,6 +47,19 @@ pyg_status pyg_infer_glu(pyg_infer *in) {
     pyg_dtype dtype;
     PYG_TRY(pyg_result_dtype(in, p->dtype, 0, 1, &dtype));
     return pyg_infer_result(in, dtype, gate->ndim, ne);
+}
+
+/* a keeps its shape, whatever axes of length 1 b has. */
+pyg_status pyg_infer_add1(pyg_infer *in) {
+    const pyg_result_params *p = in->params;
+    const pyg_tensor *a = &in->src[0]->t;
+    PYG_TRY(pyg_need_float(in, 0));
+    PYG_TRY(pyg_need_float(in, 1));
+    if (pyg_n_elements(&in->src[1]->t) != 1)
+        return pyg_op_fail(in, PYG_STATUS_shape, "b must have one element");
+    pyg_dtype dtype;
+    PYG_TRY(pyg_result_dtype(in, p->dtype, 0, 1, &dtype));
+    return pyg_infer_result(in, dtype, a->ndim, a->ne);
 }
 
 /* ---- binary ---- */
@@ -110,14 +107,14 @@ void pyg_run_mul(const pyg_task *task) { run_binary(task, pyg_k->mul); }
 
 void pyg_run_div(const pyg_task *task) { run_binary(task, pyg_k->div); }
 
-/* ---- swiglu ---- */
+/* ---- gated units ---- */
 
 pyg_status pyg_plan_glu(const pyg_node_io *io, pyg_plan *plan) {
     pyg_tensor t[3] = {*io->dst, *io->dst, *io->dst}; /* what the operands hold of dst's shape */
     return plan_pieces(t, 3, 6, plan);
 }
 
-void pyg_run_swiglu(const pyg_task *task) {
+static void run_glu(const pyg_task *task, binary_fn fn) {
     const pyg_tensor *x = task->io.src[0];
     pyg_tensor t[3] = {*task->io.dst, *x, *x};
     if (task->io.src[1] != NULL) {
@@ -127,46 +124,11 @@ void pyg_run_swiglu(const pyg_task *task) {
         t[1].ne[0] = t[2].ne[0] = half;
         t[2].data += (size_t)(half / pyg_dtype_row(x->dtype)->block) * x->nb[0];
     }
-    run_pieces(task, t, pyg_k->swiglu);
+    run_pieces(task, t, fn);
 }
 
-/* ---- unary ---- */
-
-/* One span; the parameters are in task->io.params. */
-typedef void (*unary_fn)(const pyg_task *task, int64_t n, const float *x, float *y);
-
-pyg_status pyg_plan_unary(const pyg_node_io *io, pyg_plan *plan) {
-    pyg_tensor t[2] = {*io->dst, *io->src[0]};
-    return plan_pieces(t, 2, 4, plan);
-}
-
-static void run_unary(const pyg_task *task, unary_fn fn) {
-    pyg_tensor t[2] = {*task->io.dst, *task->io.src[0]};
-    pyg_collapse(t, 2);
-    float *buf = (float *)(void *)task->scratch;
-    int64_t k, last;
-    pyg_task_range(task, pyg_n_pieces(&t[0]), &k, &last);
-    if (k >= last) return;
-    pyg_piece p;
-    pyg_piece_at(&t[0], k, &p);
-    for (; k < last; k++, pyg_piece_next(&t[0], &p)) {
-        const float *x = pyg_span_in(&t[1], p.i, p.j0, p.n, buf);
-        float *y = pyg_span_out(&t[0], p.i, p.j0, buf + PYG_SPAN);
-        fn(task, p.n, x, y);
-        pyg_span_out_end(&t[0], p.i, p.j0, p.n, y);
-    }
-}
-
-static void scale_span(const pyg_task *task, int64_t n, const float *x, float *y) {
-    const pyg_scale_params *p = task->io.params;
-    pyg_k->scale(n, x, p->s, p->bias, y);
-}
-
-static void silu_span(const pyg_task *task, int64_t n, const float *x, float *y) {
-    (void)task;
-    pyg_k->silu(n, x, y);
-}
-
-void pyg_run_scale(const pyg_task *task) { run_unary(task, scale_span); }
-
-void pyg_run_silu(const pyg_task *task) { run_unary(task, silu_span); }
+void pyg_run_swiglu(const pyg_task *task) { run_glu(task, pyg_k->swiglu); }
+void pyg_run_geglu(const pyg_task *task) { run_glu(task, pyg_k->geglu); }
+void pyg_run_geglu_erf(const pyg_task *task) { run_glu(task, pyg_k->geglu_erf); }
+void pyg_run_geglu_quick(const pyg_task *task) { run_glu(task, pyg_k->geglu_quick); }
+void pyg_run_reglu(const pyg_task *task) { run_glu(task, pyg_k->reglu); }

@@ -16,6 +16,7 @@
 #define PYG_MAX_PARAM_BYTES 192
 #define PYG_REQUIRED (0.0 / 0.0)
 #define PYG_F32_MAX FLT_MAX
+#define PYG_F32_INF (1.0f / 0.0f)
 
 /* ---- ids ----------------------------------------------------------------------------------- */
 

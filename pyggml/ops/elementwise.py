@@ -1,4 +1,4 @@
-"""Elementwise ops. Arithmetic broadcasts as numpy does, both ways."""
+"""Elementwise ops of two operands. Arithmetic broadcasts as numpy does, both ways."""
 
 from __future__ import annotations
 
@@ -49,35 +49,21 @@ def div(a: Any, b: Any, *, dtype: DTypeLike | None = None) -> Node:
     return call_op("div", a, b, dtype=dtype)
 
 
-def scale(x: Any, s: float, bias: float = 0.0, *, dtype: DTypeLike | None = None) -> Node:
-    """Scaling: x * s + bias.
+def add1(a: Any, b: Any, *, dtype: DTypeLike | None = None) -> Node:
+    """The sum a + b of a tensor and one number, which is known only when the Program runs.
 
-    Shapes: any, kept.        Dtypes: any float; scalar dtypes keep theirs, block formats give f32.
+    A number known before is the `bias` of `scale`.
 
-    Args:
-        x: the operand.
-        s: finite factor, rounded to f32.
-        bias: finite summand, rounded to f32.
-        dtype: of the result.
+    Shapes: a any, b of one element, whatever its axes -> a's.
+    Dtypes: any float. Equal scalar dtypes keep theirs, else f32; `dtype` overrides. Computed in
+        f32, rounded once.
 
     Raises:
-        ParameterError: s or bias is NaN or infinite (in f32).
+        ShapeError: b has not one element.
         DTypeError: an integer operand.
-    Source: csrc/ops/elementwise.c; ggml_scale, ggml_scale_bias.
+    Source: csrc/ops/elementwise.c; ggml_add1.
     """
-    return call_op("scale", x, s=s, bias=bias, dtype=dtype)
-
-
-def silu(x: Any, *, dtype: DTypeLike | None = None) -> Node:
-    """The activation x / (1 + exp(-x)).
-
-    Shapes: any, kept.        Dtypes: any float; scalar dtypes keep theirs, block formats give f32.
-
-    Raises:
-        DTypeError: an integer operand.
-    Source: Elfwing et al. 2017 (SiLU); csrc/ops/elementwise.c.
-    """
-    return call_op("silu", x, dtype=dtype)
+    return call_op("add1", a, b, dtype=dtype)
 
 
 def swiglu(gate: Any, up: Any = None, *, dtype: DTypeLike | None = None) -> Node:
@@ -92,3 +78,67 @@ def swiglu(gate: Any, up: Any = None, *, dtype: DTypeLike | None = None) -> Node
     Source: Shazeer 2020 (GLU variants); csrc/ops/elementwise.c; ggml_swiglu for the order.
     """
     return call_op("swiglu", gate, up, dtype=dtype)
+
+
+def geglu(gate: Any, up: Any = None, *, dtype: DTypeLike | None = None) -> Node:
+    """The gated activation gelu(gate) * up; of one operand, its halves: gelu(first) * second.
+
+    `gelu` is the one with tanh; its accuracy is that of `gelu`.
+
+    Shapes: gate and up (..., F) -> (..., F); gate alone (..., 2F) -> (..., F).
+    Dtypes: any float; equal scalar dtypes keep theirs, else f32; `dtype` overrides.
+
+    Raises:
+        ShapeError: shapes that differ; a last axis without two halves of whole blocks.
+        DTypeError: an integer operand.
+    Source: Shazeer 2020 (GLU variants); csrc/ops/elementwise.c; ggml_geglu for the order.
+    """
+    return call_op("geglu", gate, up, dtype=dtype)
+
+
+def geglu_erf(gate: Any, up: Any = None, *, dtype: DTypeLike | None = None) -> Node:
+    """The gated activation gelu_erf(gate) * up; or gelu_erf(first half) * second half.
+
+    The accuracy is that of `gelu_erf`.
+
+    Shapes: gate and up (..., F) -> (..., F); gate alone (..., 2F) -> (..., F).
+    Dtypes: any float; equal scalar dtypes keep theirs, else f32; `dtype` overrides.
+
+    Raises:
+        ShapeError: shapes that differ; a last axis without two halves of whole blocks.
+        DTypeError: an integer operand.
+    Source: Shazeer 2020 (GLU variants); csrc/ops/elementwise.c; ggml_geglu_erf for the order.
+    """
+    return call_op("geglu_erf", gate, up, dtype=dtype)
+
+
+def geglu_quick(gate: Any, up: Any = None, *, dtype: DTypeLike | None = None) -> Node:
+    """The gated activation gelu_quick(gate) * up; or gelu_quick(first half) * second half.
+
+    The accuracy is that of `gelu_quick`.
+
+    Shapes: gate and up (..., F) -> (..., F); gate alone (..., 2F) -> (..., F).
+    Dtypes: any float; equal scalar dtypes keep theirs, else f32; `dtype` overrides.
+
+    Raises:
+        ShapeError: shapes that differ; a last axis without two halves of whole blocks.
+        DTypeError: an integer operand.
+    Source: Shazeer 2020 (GLU variants); csrc/ops/elementwise.c; ggml_geglu_quick for the order.
+    """
+    return call_op("geglu_quick", gate, up, dtype=dtype)
+
+
+def reglu(gate: Any, up: Any = None, *, dtype: DTypeLike | None = None) -> Node:
+    """The gated activation relu(gate) * up; of one operand, its halves: relu(first) * second.
+
+    One rounding, that of the product. A NaN on either side stays.
+
+    Shapes: gate and up (..., F) -> (..., F); gate alone (..., 2F) -> (..., F).
+    Dtypes: any float; equal scalar dtypes keep theirs, else f32; `dtype` overrides.
+
+    Raises:
+        ShapeError: shapes that differ; a last axis without two halves of whole blocks.
+        DTypeError: an integer operand.
+    Source: Shazeer 2020 (GLU variants); csrc/ops/elementwise.c; ggml_reglu for the order.
+    """
+    return call_op("reglu", gate, up, dtype=dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from kernels.kernel import DTYPES, encoded, kernel, row_bytes
+from kernels.kernel import DTYPES, EXACT, TRANSCENDENTAL, encoded, kernel, row_bytes
 
 K, ROWS, TILE, HEAD, FFN = 576, 64, 64, 64, 1536
 
@@ -62,7 +62,10 @@ def _vector(slot: str) -> Case:
     args = {
         "scale": (FFN, a, 0.5, 0.1, y),
         "axpy": (FFN, 0.5, a, y),
-        "silu": (FFN, a, y),
+        **dict.fromkeys((*EXACT, *TRANSCENDENTAL), (FFN, a, y)),
+        **dict.fromkeys(("sqrt", "log"), (FFN, np.abs(a), y)),
+        "clamp": (FFN, a, -0.5, 0.75, y),
+        "leaky_relu": (FFN, a, 0.1, y),
         "rms_norm": (K, a, 1e-5, y),
         "norm": (K, a, 1e-5, y),
         "l2_norm": (K, a, 1e-5, y),

@@ -39,14 +39,21 @@ DTYPES = {
 SCALAR = ("f16", "bf16", "f8_e4m3")
 BLOCKS = ("q8_0", "q4_0", "q4_1")
 
+EXACT = ("sqr", "sqrt", "neg", "abs", "relu", "step")
+TRANSCENDENTAL = ("exp", "log", "sin", "cos", "tanh", "sigmoid", "softplus")
+TRANSCENDENTAL += ("silu", "gelu", "gelu_erf", "gelu_quick")
+GATED = ("swiglu", "geglu", "geglu_erf", "geglu_quick", "reglu")
+
 SIGNATURES = {
     **{f"to_f32_{name}": TO_F32 for name in DTYPES},
     **{f"from_f32_{name}": TO_F32 for name in DTYPES},
     **{f"dot_{name}": DOT for name in DTYPES},
     **{f"mv_{name}": MV for name in DTYPES},
-    **dict.fromkeys(("add", "sub", "mul", "div", "swiglu"), BINARY),
+    **dict.fromkeys(("add", "sub", "mul", "div", *GATED), BINARY),
+    **dict.fromkeys((*EXACT, *TRANSCENDENTAL), UNARY),
+    "clamp": (None, INT, POINTER, FLOAT, FLOAT, POINTER),
+    "leaky_relu": (None, INT, POINTER, FLOAT, POINTER),
     **dict.fromkeys(("rope_norm", "rope_neox"), ROPE),
-    "silu": UNARY,
     "pack_panel16": (None, POINTER, INT, INT, INT, POINTER),
     "gemm_tile": (*(None, INT, POINTER, INT, POINTER, INT, INT, POINTER, INT, INT, ctypes.c_int),),
     "scale": (None, INT, POINTER, FLOAT, FLOAT, POINTER),

@@ -2,13 +2,29 @@
 
 import numpy as np
 import pytest
-from kernels import test_attn_kernels, test_convert, test_dot, test_gemm, test_reduce, test_vec
+from kernels import (
+    test_attn_kernels,
+    test_convert,
+    test_dot,
+    test_gemm,
+    test_reduce,
+    test_unary_kernels,
+    test_vec,
+)
 from kernels.cases import typical
 from kernels.kernel import ISAS, SIGNATURES
 
 from pyggml import _core
 
-MODULES = (test_attn_kernels, test_convert, test_dot, test_gemm, test_reduce, test_vec)
+MODULES = (
+    test_attn_kernels,
+    test_convert,
+    test_dot,
+    test_gemm,
+    test_reduce,
+    test_unary_kernels,
+    test_vec,
+)
 
 
 def test_every_slot_is_tested():

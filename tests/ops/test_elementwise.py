@@ -1,4 +1,4 @@
-"""add sub mul div scale silu swiglu."""
+"""add sub mul div, add1."""
 
 import numpy as np
 import pytest
@@ -125,58 +125,23 @@ def test_one_operand_twice():
     np.testing.assert_allclose(decode(got), rounded(x, "f32") ** 2, rtol=1e-6)
 
 
-def test_scale():
-    params = {"s": -1.5, "bias": 0.25}
-    check_op(pg.ops.scale, [rand(6, 50)], oracle.scale, params=params, result=KEEP)
-    check_op(pg.ops.scale, [rand(6, 64)], oracle.scale, params=params, dtypes=BLOCKS)
-    check_op(pg.ops.scale, [rand(500, 333)], oracle.scale, params={"s": 2.0}, dtypes=("f32", "f16"))
-    check_op(
-        pg.ops.scale,
-        [rand(6, 64)],
-        oracle.scale,
-        params={"s": 3.0, "dtype": "q8_0"},
-        oracle_params={"s": 3.0},
-        dtypes=("f32", "q4_0"),
-        layouts=("contiguous", "in_place"),
-    )
+@pytest.mark.parametrize("b", [(), (1,), (1, 1, 1)])
+def test_add1(b):
+    arrays = [rand(6, 50, seed=1), rand(*b, seed=2)]
+    layouts = ("contiguous", "strided", "permuted", "in_place", "const")
+    check_op(pg.ops.add1, arrays, oracle.add1, result=KEEP, layouts=layouts)
+    check_op(pg.ops.add1, arrays, oracle.add1, vary=[1], layouts=("contiguous",))
+    blocks = [rand(6, 64, seed=1), arrays[1]]
+    check_op(pg.ops.add1, blocks, oracle.add1, dtypes=BLOCKS, vary=[0], result=TO_F32)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39])
-def test_scale_refuses_what_is_not_finite(bad):
-    n = node_of([1.0])
-    with pytest.raises(pg.ParameterError, match="scale: s must be in"):
-        pg.ops.scale(n, bad)
-    with pytest.raises(pg.ParameterError, match="bias"):
-        pg.ops.scale(n, 1.0, bad)
-
-
-def test_silu():
-    check_op(pg.ops.silu, [rand(6, 51, scale=5.0)], oracle.silu, result=KEEP)
-    check_op(pg.ops.silu, [rand(100, 401, scale=9.0)], oracle.silu, dtypes=("f32",))
-
-
-def test_silu_at_the_ends():
-    x = np.float32([-np.inf, -1e30, -200, -100, -0.0, 0, 100, 1e30, np.inf, np.nan])
-    got = run(pg.ops.silu(node_of(x))).numpy()
-    assert list(got[:3]) == [0, 0, 0]
-    assert abs(got[3]) < 1e-40
-    assert list(got[4:9]) == [0, 0, 100, np.float32(1e30), np.inf]
-    assert np.isnan(got[9])
-
-
-def test_swiglu():
-    arrays = [rand(5, 37, seed=1), rand(5, 37, seed=2)]
-    check_op(pg.ops.swiglu, arrays, oracle.swiglu, result=KEEP)
-    big = [rand(90, 401, seed=1), rand(90, 401, seed=2)]
-    check_op(pg.ops.swiglu, big, oracle.swiglu, dtypes=("f32", "bf16"))
-    blocks = [rand(3, 64, seed=1), rand(3, 64, seed=2)]
-    check_op(pg.ops.swiglu, blocks, oracle.swiglu, dtypes=BLOCKS)
-
-
-def test_swiglu_of_halves():
-    check_op(pg.ops.swiglu, [rand(5, 74)], oracle.swiglu_split)
-    check_op(pg.ops.swiglu, [rand(5, 128)], oracle.swiglu_split, dtypes=BLOCKS, result=TO_F32)
-    check_op(pg.ops.swiglu, [rand(70, 1602)], oracle.swiglu_split, dtypes=("f32",))
+def test_add1_of_one_row_none_and_a_scalar():
+    for shape in ((1, 7), (0, 7), (7,), ()):
+        x = rand(*shape)
+        check_op(pg.ops.add1, [x, rand(1)], oracle.add1, layouts=("contiguous", "in_place"))
+    got = run(pg.ops.add1(node_of([1, np.nan, np.inf, -np.inf]), np.float32([np.inf]))).numpy()
+    np.testing.assert_array_equal(got, [np.inf, np.nan, np.inf, np.nan])
+    assert pg.ops.add1(*shape_of((4, 5), (1, 1, 1, 1))).shape == (4, 5)
 
 
 def shape_of(a, b=None, dtype="f32"):
@@ -193,14 +158,9 @@ def test_shapes_that_do_not_broadcast(name, a, b):
 
 
 def test_shapes_refused():
-    gate, up = shape_of((2, 4), (4,))
-    with pytest.raises(pg.ShapeError, match="one shape"):
-        pg.ops.swiglu(gate, up)
-    for shape in ((), (3,), (2, 5)):
-        with pytest.raises(pg.ShapeError, match="multiple of 2"):
-            pg.ops.swiglu(shape_of(shape)[0])
-    with pytest.raises(pg.ShapeError, match="multiple of 64"):
-        pg.ops.swiglu(shape_of((2, 96), dtype="q8_0")[0])
+    for shape in ((2,), (0,), (1, 2)):
+        with pytest.raises(pg.ShapeError, match="add1: b must have one element: a 'a' is"):
+            pg.ops.add1(*shape_of((3, 4), shape))
     with pytest.raises(pg.ShapeError, match="scale: the last axis has 33 elements"):
         pg.ops.scale(shape_of((33,))[0], 1.0, dtype="q4_0")
 

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from . import unary
+
 
 def _f64(x):
     return np.asarray(x, dtype=np.float64)
@@ -10,6 +12,14 @@ def _f64(x):
 def add(a, b):
     """The sum a + b. Shapes: a, b broadcast -> their common shape. Source: arithmetic."""
     return _f64(a) + _f64(b)
+
+
+def add1(a, b):
+    """The sum of a and one number.
+
+    Shapes: a (...), b of one element -> (...). Source: ggml_add1.
+    """
+    return _f64(a) + _f64(b).reshape(())
 
 
 def sub(a, b):
@@ -31,27 +41,12 @@ def div(a, b):
         return _f64(a) / _f64(b)
 
 
-def scale(x, s, bias=0.0):
-    """Linear x * s + bias. Shapes: x (...), s and bias numbers -> (...). Source: ggml_scale."""
-    return _f64(x) * s + bias
-
-
-def silu(x):
-    """Sigmoid-weighted x / (1 + exp(-x)).
-
-    Shapes: x (...) -> (...). Source: Elfwing et al. 2017 (SiLU).
-    """
-    x = _f64(x)
-    with np.errstate(over="ignore"):  # exp(-x) = inf is right: the quotient is -0
-        return x / (1.0 + np.exp(-x))
-
-
 def swiglu(gate, up):
     """Gated unit silu(gate) * up.
 
     Shapes: gate, up (..., F) -> (..., F). Source: Shazeer 2020 (GLU variants).
     """
-    return silu(gate) * _f64(up)
+    return unary.silu(gate) * _f64(up)
 
 
 def swiglu_split(x, swapped=False):
@@ -61,3 +56,34 @@ def swiglu_split(x, swapped=False):
     """
     first, second = np.split(_f64(x), 2, axis=-1)
     return swiglu(second, first) if swapped else swiglu(first, second)
+
+
+def _halves(gate, up):
+    return np.split(_f64(gate), 2, axis=-1) if up is None else (_f64(gate), _f64(up))
+
+
+def geglu(gate, up=None):
+    """Gated unit gelu(gate) * up, or of the halves of gate.
+
+    Shapes: gate, up (..., F) -> (..., F); gate (..., 2F) -> (..., F). Source: Shazeer 2020.
+    """
+    gate, up = _halves(gate, up)
+    return unary.gelu(gate) * up
+
+
+def geglu_erf(gate, up=None):
+    """Gated unit gelu_erf(gate) * up. Shapes, source: as geglu."""
+    gate, up = _halves(gate, up)
+    return unary.gelu_erf(gate) * up
+
+
+def geglu_quick(gate, up=None):
+    """Gated unit gelu_quick(gate) * up. Shapes, source: as geglu."""
+    gate, up = _halves(gate, up)
+    return unary.gelu_quick(gate) * up
+
+
+def reglu(gate, up=None):
+    """Gated unit relu(gate) * up. Shapes, source: as geglu."""
+    gate, up = _halves(gate, up)
+    return unary.relu(gate) * up

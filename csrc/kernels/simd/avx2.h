@@ -46,10 +46,17 @@ static inline v_f32 v_max(v_f32 a, v_f32 b) { return _mm256_max_ps(a, b); }
 static inline v_f32 v_min(v_f32 a, v_f32 b) { return _mm256_min_ps(a, b); }
 static inline v_f32 v_abs(v_f32 a) { return _mm256_and_ps(a, v_bits(0x7FFFFFFFu)); }
 static inline v_f32 v_neg(v_f32 a) { return _mm256_xor_ps(a, v_bits(0x80000000u)); }
+static inline v_f32 v_flip(v_f32 y, v_f32 s) {
+    return _mm256_xor_ps(y, _mm256_and_ps(s, v_bits(0x80000000u)));
+}
+static inline v_f32 v_coarse(v_f32 a) { return _mm256_and_ps(a, v_bits(0xFFFFF000u)); }
+static inline v_f32 v_sqrt(v_f32 a) { return _mm256_sqrt_ps(a); }
 static inline float v_sqrt1(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
 static inline v_mask v_eq(v_f32 a, v_f32 b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 static inline v_mask v_lt(v_f32 a, v_f32 b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 static inline v_f32 v_select(v_mask m, v_f32 yes, v_f32 no) { return _mm256_blendv_ps(no, yes, m); }
+
+static inline int v_all(v_mask m) { return _mm256_movemask_ps(m) == 0xFF; }
 
 static inline float v_hsum(v_f32 a) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -115,6 +122,38 @@ static inline v_f32 v_ldexp(v_f32 x, v_f32 t) {
     const __m256i a = _mm256_slli_epi32(_mm256_add_epi32(half, bias), 23);
     const __m256i b = _mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23);
     return v_mul(v_mul(x, _mm256_castsi256_ps(a)), _mm256_castsi256_ps(b));
+}
+
+static inline v_f32 v_split(v_f32 x, v_f32 *k) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i above = _mm256_sub_epi32(bits, _mm256_set1_epi32(0x3F3504F3)); /* sqrt 1/2 */
+    const __m256i e = _mm256_srai_epi32(above, 23);
+    *k = _mm256_cvtepi32_ps(e);
+    return _mm256_castsi256_ps(_mm256_sub_epi32(bits, _mm256_slli_epi32(e, 23)));
+}
+
+/* Four lanes of v_quarters, in double. */
+V_INLINE __m128 v_quarters4(__m128 x, __m256i *k_bits) {
+    const __m256d wide = _mm256_cvtps_pd(x), round = _mm256_set1_pd(0x1.8p52);
+    const __m256d turns = _mm256_mul_pd(wide, _mm256_set1_pd(0x1.45f306dc9c883p-1));
+    const __m256d t = _mm256_add_pd(turns, round), k = _mm256_sub_pd(t, round);
+    const __m256d high = _mm256_mul_pd(k, _mm256_set1_pd(0x1.921fb544p0));
+    const __m256d low = _mm256_mul_pd(k, _mm256_set1_pd(0x1.0b4611a626331p-34));
+    *k_bits = _mm256_castpd_si256(t);
+    return _mm256_cvtpd_ps(_mm256_sub_pd(_mm256_sub_pd(wide, high), low));
+}
+
+static inline v_f32 v_quarters(v_f32 x, int first, v_mask *odd, v_f32 *sign) {
+    __m256i a, b;
+    const __m128 low = v_quarters4(_mm256_castps256_ps128(x), &a);
+    const __m128 high = v_quarters4(_mm256_extractf128_ps(x, 1), &b);
+    /* the low halves of the 64-bit lanes: a0 a1 b0 b1 a2 a3 b2 b3, then in order */
+    const v_f32 mixed = _mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0x88);
+    const __m256i k = _mm256_add_epi32(_mm256_permute4x64_epi64(_mm256_castps_si256(mixed), 0xD8),
+                                       _mm256_set1_epi32(first));
+    *odd = _mm256_castsi256_ps(_mm256_srai_epi32(_mm256_slli_epi32(k, 31), 31));
+    *sign = _mm256_and_ps(_mm256_castsi256_ps(_mm256_slli_epi32(k, 30)), v_bits(0x80000000u));
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
 }
 
 /*  lanes of x      a0 b0 a1 b1 a2 b2 a3 b3

@@ -9,6 +9,11 @@
  *   v_wide                    V_WIDTH sums in double; v_wide_square adds x * x, exact in double
  *   v_fwht                    the Walsh-Hadamard transform of the lanes
  *   v_ldexp(x, t)             x * 2^k, t = k + V_ROUND: k sits in the low bits of t
+ *   v_flip(y, s)              y, negated where the sign bit of s is set
+ *   v_coarse(a)               a without its last 12 significant bits
+ *   v_split(x, &k)            x = m * 2^k with m in [sqrt 1/2, sqrt 2), for positive normal x
+ *   v_quarters(x, first, ..)  x less k quarter turns, |result| <= pi / 4, for |x| <= 2^20; `odd`
+ *                             and `sign` (0 or -0) are bits 0 and 1 of k + first
  *   v_load_f16 ...            V_WIDTH codes decoded; v_store_f16 ... rounded once and stored
  *   v_block_q8_0 ...          a block's quants, and its scale (for q4_1: its values, and 1)
  *   v_rotate                  V_PAIRS adjacent pairs rotated
@@ -44,6 +49,7 @@ static inline void v_copy(const float *from, float *to) { memcpy(to, from, sizeo
 V_INLINE void v_prefetch(const void *p) { (void)p; }
 
 static inline v_f32 v_set1(float x) { return x; }
+static inline v_f32 v_bits(uint32_t bits) { return pyg_float_of(bits); }
 static inline float v_first(v_f32 a) { return a; }
 static inline v_f32 v_add(v_f32 a, v_f32 b) { return a + b; }
 static inline v_f32 v_sub(v_f32 a, v_f32 b) { return a - b; }
@@ -54,10 +60,16 @@ static inline v_f32 v_max(v_f32 a, v_f32 b) { return a > b ? a : b; }
 static inline v_f32 v_min(v_f32 a, v_f32 b) { return a < b ? a : b; }
 static inline v_f32 v_abs(v_f32 a) { return pyg_float_of(pyg_bits_of(a) & 0x7FFFFFFFu); }
 static inline v_f32 v_neg(v_f32 a) { return pyg_float_of(pyg_bits_of(a) ^ 0x80000000u); }
+static inline v_f32 v_flip(v_f32 y, v_f32 s) {
+    return pyg_float_of(pyg_bits_of(y) ^ (pyg_bits_of(s) & 0x80000000u));
+}
+static inline v_f32 v_coarse(v_f32 a) { return pyg_float_of(pyg_bits_of(a) & 0xFFFFF000u); }
+static inline v_f32 v_sqrt(v_f32 a) { return sqrtf(a); }
 static inline float v_sqrt1(float x) { return sqrtf(x); }
 static inline v_mask v_eq(v_f32 a, v_f32 b) { return a == b; }
 static inline v_mask v_lt(v_f32 a, v_f32 b) { return a < b; }
 static inline v_f32 v_select(v_mask m, v_f32 yes, v_f32 no) { return m ? yes : no; }
+static inline int v_all(v_mask m) { return m; }
 static inline float v_hsum(v_f32 a) { return a; }
 static inline float v_hmax(v_f32 a) { return a; }
 static inline int v_any(v_mask m) { return m; }
@@ -80,6 +92,32 @@ static inline v_f32 v_ldexp(v_f32 x, v_f32 t) {
     const float a = pyg_float_of(((uint32_t)half + 127u) << 23);
     const float b = pyg_float_of(((uint32_t)(k - half) + 127u) << 23);
     return x * a * b; /* two steps: 2^k alone may overflow where x * 2^k does not */
+}
+
+#define V_SQRT_HALF 0x3F3504F3u
+
+static inline v_f32 v_split(v_f32 x, v_f32 *k) {
+    const uint32_t bits = pyg_bits_of(x), one = 127u << 23;
+    const uint32_t e = (bits - V_SQRT_HALF + one) >> 23; /* k + 127 */
+    *k = (float)((int32_t)e - 127);
+    return pyg_float_of(bits - ((e - 127u) << 23));
+}
+
+/* pi / 2 in two parts for doubles: the first has 33 bits, so that a k of 20 bits times it is exact
+ * (Cody & Waite 1980). */
+#define V_TWO_OVER_PI 0x1.45f306dc9c883p-1
+#define V_HALF_PI_1 0x1.921fb544p0
+#define V_HALF_PI_2 0x1.0b4611a626331p-34
+#define V_ROUND64 0x1.8p52
+
+static inline v_f32 v_quarters(v_f32 x, int first, v_mask *odd, v_f32 *sign) {
+    const double t = (double)x * V_TWO_OVER_PI + V_ROUND64, k = t - V_ROUND64;
+    uint64_t bits;
+    memcpy(&bits, &t, sizeof bits);
+    const uint32_t quarter = (uint32_t)bits + (uint32_t)first;
+    *odd = (int)(quarter & 1u);
+    *sign = pyg_float_of((quarter & 2u) << 30);
+    return (float)(((double)x - k * V_HALF_PI_1) - k * V_HALF_PI_2);
 }
 
 static inline uint16_t v_u16(const char *p) {
