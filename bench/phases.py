@@ -86,7 +86,7 @@ def walk_step(llm: Any, token: int, clock: Clock) -> None:
 
 def raw_inputs(program: Program, inputs: dict[str, Any]) -> list[Any]:
     """The input buffers in the order of the program."""
-    from pyggml.graph import _input_bytes
+    from pyggml.program import _input_bytes
 
     return [_input_bytes(n, s, k, inputs[n]) for n, s, k in program._inputs]
 

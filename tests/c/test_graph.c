@@ -1,4 +1,5 @@
-/* The C interface from C: a program without Python, and what Python cannot pass: strides, raw parameters. */
+/* The C interface from C: a program without Python, and what Python cannot pass: strides, raw
+ * parameters. */
 #include "check.h"
 
 #include <stdint.h>

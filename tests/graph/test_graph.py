@@ -99,7 +99,7 @@ def value(node: pg.Node, **feeds: object) -> np.ndarray:
             lambda x, w: x + np.ones(3),
             "add: operand b: tensor: numpy dtype float64 has no pyggml dtype",
         ),
-        (pg.ParameterError, ValueError, lambda x, w: call_op("relu", x), "there is no op 'relu'"),
+        (pg.ParameterError, ValueError, lambda x, w: call_op("relux", x), "there is no op 'relux'"),
         (
             pg.ParameterError,
             ValueError,

@@ -1,0 +1,255 @@
+"""Node, a value in a graph, and `call_op`, through which every op function adds one."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyggml import _core
+from pyggml.dtypes import DTYPES, DType, f32
+from pyggml.dtypes import dtype as as_dtype
+from pyggml.errors import GraphError, ParameterError, PyggmlError
+from pyggml.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyggml.dtypes import DTypeLike
+    from pyggml.graph import Graph
+
+_OPS = {row["name"]: number for number, row in enumerate(_core.op_table())}
+_OPERANDS = {row["name"]: row["operands"] for row in _core.op_table()}
+_SCALARS = (bool, int, float, np.bool_, np.integer, np.floating)
+
+
+class Node:
+    """A value in a graph: shape and dtype are known, the numbers exist once a Program runs.
+
+    Supports `+ - * /` with nodes, tensors, arrays and Python scalars (numpy broadcasting), `@`
+    (numpy's product), unary `-`, `abs`, the powers 2 and 0.5, and indexing by integers, slices,
+    `...` and None (views).
+    """
+
+    __slots__ = ("_dtype", "_graph", "_id", "_shape")
+    __array_priority__ = 1000  # array + node is a node
+    __array_ufunc__ = None
+
+    def __init__(self, graph: Graph, number: int) -> None:
+        self._graph = graph
+        self._id = number
+        _, _, self._shape, kind, _, _, _ = graph._core.node(number)
+        self._dtype = DTYPES[kind]
+
+    @property
+    def graph(self) -> Graph:
+        """The graph this node belongs to."""
+        return self._graph
+
+    @property
+    def id(self) -> int:
+        """Number of the node in its graph."""
+        return self._id
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Axis lengths, numpy order."""
+        return self._shape
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the values."""
+        return self._dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self._shape)
+
+    @property
+    def name(self) -> str:
+        """The name shown in messages, "" when it has none."""
+        return str(self._graph._core.node(self._id)[1])
+
+    @name.setter
+    def name(self, value: str) -> None:
+        self._graph._core.set_name(self._id, value)
+
+    @property
+    def op(self) -> str:
+        """Name of the op that makes it, "input" or "const"."""
+        number = self._graph._core.node(self._id)[0]
+        if number == _core.NODE_INPUT:
+            return "input"
+        if number == _core.NODE_CONST:
+            return "const"
+        return str(_core_op_name(number))
+
+    @property
+    def src(self) -> tuple[Node | None, ...]:
+        """The operands, None for an optional one that was left out."""
+        ids = self._graph._core.node(self._id)[4]
+        return tuple(Node(self._graph, i) if i >= 0 else None for i in ids)
+
+    @property
+    def T(self) -> Node:
+        """The view with all axes reversed, as numpy's."""
+        from pyggml import ops
+
+        return ops.permute(self, tuple(reversed(range(self.ndim))))
+
+    def reshape(self, *shape: Any) -> Node:
+        """See `pyggml.ops.reshape`."""
+        from pyggml import ops
+
+        return ops.reshape(self, shape[0] if len(shape) == 1 else shape)
+
+    def astype(self, dtype: DTypeLike) -> Node:
+        """See `pyggml.ops.cast`."""
+        from pyggml import ops
+
+        return ops.cast(self, dtype)
+
+    def __getitem__(self, index: Any) -> Node:
+        from pyggml import ops
+
+        return ops.view(self, index)
+
+    def __len__(self) -> int:
+        if not self._shape:
+            raise TypeError("len() of a 0-d node")
+        return self._shape[0]
+
+    def __iter__(self) -> Iterator[Node]:
+        return (self[i] for i in range(len(self)))
+
+    def __add__(self, other: Any) -> Node:
+        return _binary("add", self, other)
+
+    def __radd__(self, other: Any) -> Node:
+        return _binary("add", other, self)
+
+    def __sub__(self, other: Any) -> Node:
+        return _binary("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Node:
+        return _binary("sub", other, self)
+
+    def __mul__(self, other: Any) -> Node:
+        return _binary("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Node:
+        return _binary("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Node:
+        return _binary("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Node:
+        return _binary("div", other, self)
+
+    def __neg__(self) -> Node:
+        return call_op("scale", self, s=-1.0, bias=-0.0)
+
+    def __abs__(self) -> Node:
+        return call_op("abs", self)
+
+    def __pow__(self, power: Any) -> Node:
+        if not isinstance(power, _SCALARS) or power not in (2, 0.5):
+            raise ParameterError(f"the powers of a node are 2 and 0.5, got {power!r}")
+        return call_op("sqr" if power == 2 else "sqrt", self)
+
+    def __matmul__(self, other: Any) -> Node:
+        from pyggml import ops
+
+        return ops.matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Node:
+        from pyggml import ops
+
+        return ops.matmul(other, self)
+
+    def __bool__(self) -> bool:
+        raise GraphError("a node has no truth value: its numbers exist once a Program runs")
+
+    def __array__(self, *_args: Any, **_kwargs: Any) -> Any:
+        raise GraphError("a node has no values yet: compile the graph and run the Program")
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name else ""
+        return f"<Node {self._id}{name}: {self.op} -> {self._shape} {self._dtype.name}>"
+
+
+def _core_op_name(number: int) -> str:
+    return next(name for name, n in _OPS.items() if n == number)
+
+
+def _scalar_const(graph: Graph, value: Any) -> Node:
+    return graph.const(Tensor.from_raw(np.float32(value).reshape(1), (), f32))
+
+
+@contextmanager
+def _operand_errors(op: str, i: int) -> Iterator[None]:
+    try:
+        yield
+    except PyggmlError as e:
+        raise type(e)(f"{op}: operand {_OPERANDS[op][i].rstrip('?')}: {e}") from None
+
+
+def call_op(op: str, *operands: Any, **params: Any) -> Node:
+    """Adds one node: the way every function in pyggml.ops builds.
+
+    Args:
+        op: name of the row in csrc/ops/op_table.inc.
+        *operands: nodes, tensors, arrays, Python scalars (F32 constants), or None for an optional
+            operand left out. The graph is that of the nodes among them.
+        **params: the row's parameters, numpy order where they are per axis. `dtype` takes a name.
+
+    Raises:
+        GraphError: operands of two graphs, or none that belongs to one.
+        ShapeError, DTypeError: as the op's `infer` decides.
+        ParameterError: likewise, or there is no such op.
+    """
+    if op not in _OPS:
+        raise ParameterError(f"there is no op {op!r}; there are {', '.join(_OPS)}")
+    graph: Graph | None = None
+    for value in operands:
+        if isinstance(value, Node):
+            if graph is not None and value._graph is not graph:
+                raise GraphError(f"{op}: the operands belong to two graphs")
+            graph = value._graph
+    if graph is None:
+        raise GraphError(f"{op}: no operand belongs to a graph; make one with g.input or g.const")
+    ids = []
+    for i, value in enumerate(operands):
+        if isinstance(value, Node):
+            ids.append(value._id)
+        elif value is None:
+            ids.append(-1)
+        else:
+            with _operand_errors(op, min(i, len(_OPERANDS[op]) - 1)):
+                scalar = isinstance(value, _SCALARS)
+                ids.append((_scalar_const(graph, value) if scalar else graph.const(value))._id)
+    while ids and ids[-1] == -1:
+        ids.pop()
+    if "dtype" in params:
+        params["dtype"] = -1 if params["dtype"] is None else as_dtype(params["dtype"]).id
+    return Node(graph, graph._core.op(_OPS[op], ids, params))
+
+
+def _binary(op: str, a: Any, b: Any) -> Node:
+    """An arithmetic operator; a Python scalar is as weak as in numpy and keeps the node's dtype."""
+    if not isinstance(a, _SCALARS) and not isinstance(b, _SCALARS):
+        return call_op(op, a, b)
+    node, value = (b, a) if isinstance(a, _SCALARS) else (a, b)
+    keep = None if node.dtype.is_block else node.dtype
+    number = float(value)
+    if op == "mul":
+        return call_op("scale", node, s=number, bias=-0.0, dtype=keep)  # + 0 would lose -0
+    if op == "add":
+        return call_op("scale", node, s=1.0, bias=number, dtype=keep)
+    if op == "sub" and node is a:
+        return call_op("scale", node, s=1.0, bias=-number, dtype=keep)
+    if op == "sub":
+        return call_op("scale", node, s=-1.0, bias=number, dtype=keep)
+    return call_op(op, a, b, dtype=keep)
