@@ -20,7 +20,8 @@ static char codes[K * 4];
     } while (0)
 
 static void call_all(const pyg_kernel_table *k) {
-    float max = 0.0f, sum = 0.0f;
+    float max = 0.0f;
+    double sum = 0.0;
     DTYPE(f32);
     DTYPE(f16);
     DTYPE(bf16);

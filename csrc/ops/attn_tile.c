@@ -92,10 +92,9 @@ static void scores(const pyg_attn_block *b, const pyg_attn_place *at, int64_t c0
 
 static void weights(const pyg_attn_block *b, const tile_mask *m) {
     for (int64_t r = 0; r < b->rows; r++) {
-        float *o = b->o + r * b->dv, added = 0.0f;
+        float *o = b->o + r * b->dv;
         const float shrink = pyg_k->attn_softmax(m->n, b->s + r * TILE, b->scale,
-                                                 m->row[r % b->tokens], &b->max[r], &added);
-        b->sum[r] = b->sum[r] * (double)shrink + (double)added;
+                                                 m->row[r % b->tokens], &b->max[r], &b->sum[r]);
         if (shrink != 1.0f) pyg_k->scale(b->dv, o, shrink, 0.0f, o);
     }
 }

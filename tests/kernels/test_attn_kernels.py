@@ -16,9 +16,9 @@ every_isa = pytest.mark.parametrize("isa", ISAS)
 def step(isa, s, scale=1.0, mask=None, top=-INF, total=0.0):
     """One attn_softmax: s, r, max, sum."""
     s = s.copy()
-    state = np.array([top, total], np.float32)
-    r = kernel(isa, "attn_softmax")(len(s), s, scale, mask, state[:1], state[1:])
-    return s, np.float32(r), state[0], state[1]
+    most, total_out = np.array([top], np.float32), np.array([total], np.float64)
+    r = kernel(isa, "attn_softmax")(len(s), s, scale, mask, most, total_out)
+    return s, np.float32(r), most[0], total_out[0]
 
 
 def exp_of(isa, x):
@@ -161,27 +161,29 @@ def test_attn_softmax_over_tiles(isa):
     # tiles of every length, one after the other: the same as one softmax over all
     rng = np.random.default_rng(2)
     for n in LENGTHS:
-        top, total = -INF, np.float32(0)
+        top, total = -INF, 0.0
         seen, weights = [], []
         for t in range(4):
             x = (rng.standard_normal(n) * 4 + t % 2 * 3).astype(np.float32)
             mask = some_mask(n, t) if t % 2 else None
             s = guarded(0).at_end(x)
             m = None if mask is None else guarded(1).at_end(mask)
-            state = np.array([top, total], np.float32)
+            most, sums = np.array([top], np.float32), np.array([total], np.float64)
             call = kernel(isa, "attn_softmax")
-            r = call(n, s, 0.5, m, state[:1], state[1:])
+            r = call(n, s, 0.5, m, most, sums)
             scores = masked(x, 0.5, mask)
             seen.append(scores)
-            assert state[0] >= np.float32(scores.max()) - 1e-6
-            assert abs(r - np.exp(np.float64(top) - state[0])) <= 2.0**-21
+            assert most[0] >= np.float32(scores.max()) - 1e-6
+            assert abs(r - np.exp(np.float64(top) - most[0])) <= 2.0**-21
             weights = [w * np.float64(r) for w in weights] + [s.astype(np.float64)]
-            top, total = state
+            top, total = most[0], sums[0]
         scores = np.concatenate(seen)
         assert top == pytest.approx(scores.max(), rel=1e-6)
         exact = np.exp(scores - np.float64(top))
         assert np.allclose(np.concatenate(weights), exact, rtol=1e-5, atol=0)
         assert total == pytest.approx(exact.sum(), rel=1e-5)
+        # in double: the sum of the weights as they are, but for the last factors r
+        assert total == pytest.approx(np.concatenate(weights).sum(), rel=1e-12)
 
 
 @every_isa
@@ -189,11 +191,11 @@ def test_attn_softmax_writes_its_cells_only(isa):
     for n in LENGTHS:
         s = np.full(n + 9, 6, np.float32)
         mask = moved(np.zeros(n, np.float32), 4, poison=0xFF)
-        state = np.array([-INF, 0], np.float32)
-        kernel(isa, "attn_softmax")(n, s, 1.0, mask, state[:1], state[1:])
+        most, total = np.array([-INF], np.float32), np.zeros(1)
+        kernel(isa, "attn_softmax")(n, s, 1.0, mask, most, total)
         assert (s[:n] == 1).all()
         assert (s[n:] == 6).all()
-        assert state.tolist() == [6, n]
+        assert (most[0], total[0]) == (6, n)
 
 
 @every_isa

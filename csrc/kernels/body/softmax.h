@@ -39,29 +39,23 @@ V_INLINE float softmax_scores(int64_t n, const float *x, float scale, const floa
     return v_hmax(most);
 }
 
-/* y = exp(y - max); returns the sum. It is summed by groups of 16: in one run the small terms at
- * the end of a long row would round away. */
-V_INLINE float softmax_exp(int64_t n, float *y, float max) {
+/* y = exp(y - max); returns the sum, which in F32 would be off by several ulp for long rows. */
+V_INLINE double softmax_exp(int64_t n, float *y, float max) {
     const v_f32 vm = v_set1(max);
-    v_f32 sum = v_set1(0.0f), group = v_set1(0.0f);
+    v_wide sum = v_wide_zero();
     int64_t i = 0;
     for (; i + V_WIDTH <= n; i += V_WIDTH) {
         const v_f32 e = v_exp(v_sub(v_load(y + i), vm));
         v_store(y + i, e);
-        group = v_add(group, e);
-        if ((i + V_WIDTH) % 16 == 0) {
-            sum = v_add(sum, group);
-            group = v_set1(0.0f);
-        }
+        sum = v_wide_add(sum, e);
     }
-    sum = v_add(sum, group);
     if (i < n) { /* lanes past the end are exp(-inf) = 0 */
         const int rest = (int)(n - i);
         const v_f32 e = v_exp(v_sub(v_load_or(y + i, rest, v_set1(MINUS_INF)), vm));
         v_store_n(y + i, e, rest);
-        sum = v_add(sum, e);
+        sum = v_wide_add(sum, e);
     }
-    return v_hsum(sum);
+    return v_wide_sum(sum);
 }
 
 /* -inf - -inf is NaN: where all is masked the scores are taken as they are, and exp(-inf) is 0. */
@@ -70,7 +64,8 @@ V_INLINE float softmax_base(float max) { return max == MINUS_INF ? 0.0f : max; }
 static void K(soft_max)(int64_t n, const float *x, float scale, const float *mask, float sink,
                         float *y) {
     const float base = softmax_base(softmax_scores(n, x, scale, mask, sink, y));
-    const float sum = softmax_exp(n, y, base) + v_first(v_exp(v_set1(sink - base)));
+    const float sink_weight = v_first(v_exp(v_set1(sink - base)));
+    const float sum = (float)(softmax_exp(n, y, base) + (double)sink_weight);
     scaled(n, y, sum == 0.0f ? 0.0f : 1.0f / sum, 0.0f, y);
     if (sum == sum || !mask) return;
     for (int64_t i = 0; i < n; i++)
@@ -78,12 +73,12 @@ static void K(soft_max)(int64_t n, const float *x, float scale, const float *mas
 }
 
 static float K(attn_softmax)(int64_t n, float *s, float scale, const float *mask, float *max,
-                             float *sum) {
+                             double *sum) {
     const float old_max = *max;
     const float new_max = softmax_scores(n, s, scale, mask, old_max, s);
-    const float added = softmax_exp(n, s, softmax_base(new_max));
+    const double added = softmax_exp(n, s, softmax_base(new_max));
     const float r = new_max == MINUS_INF ? 1.0f : v_first(v_exp(v_set1(old_max - new_max)));
-    *sum = *sum * r + added;
+    *sum = *sum * (double)r + added;
     *max = new_max;
     return r;
 }
