@@ -83,6 +83,8 @@ PYG_RUN(run_gelu_quick);
 PYG_INFER(infer_norm);
 PYG_PLAN(plan_norm);
 PYG_RUN(run_rms_norm);
+PYG_RUN(run_norm);
+PYG_RUN(run_l2_norm);
 /* reduce.c */
 PYG_INFER(infer_sum);
 PYG_PLAN(plan_sum);
@@ -113,6 +115,13 @@ PYG_RUN(run_rope);
 PYG_INFER(infer_soft_max);
 PYG_PLAN(plan_soft_max);
 PYG_RUN(run_soft_max);
+PYG_INFER(infer_diag_mask_inf);
+PYG_PLAN(plan_diag_mask_inf);
+PYG_RUN(run_diag_mask_inf);
+/* transform.c */
+PYG_INFER(infer_fwht);
+PYG_PLAN(plan_fwht);
+PYG_RUN(run_fwht);
 /* matmul.c */
 PYG_INFER(infer_mul_mat);
 PYG_PLAN(plan_mul_mat);

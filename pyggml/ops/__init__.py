@@ -23,12 +23,13 @@ from pyggml.ops.elementwise import (
 )
 from pyggml.ops.join import concat, pad, repeat
 from pyggml.ops.matmul import matmul, mul_mat
-from pyggml.ops.norm import rms_norm
+from pyggml.ops.norm import l2_norm, norm, rms_norm
 from pyggml.ops.reduce import argmax, cumsum, mean, sum, sum_rows
 from pyggml.ops.rope import rope
 from pyggml.ops.rows import get_rows, set_rows
-from pyggml.ops.softmax import soft_max
+from pyggml.ops.softmax import diag_mask_inf, soft_max
 from pyggml.ops.sort import argsort, top_k
+from pyggml.ops.transform import fwht
 from pyggml.ops.unary import (
     abs,
     clamp,
@@ -66,10 +67,12 @@ __all__ = [
     "cos",
     "cpy",
     "cumsum",
+    "diag_mask_inf",
     "div",
     "dup",
     "exp",
     "flash_attn_ext",
+    "fwht",
     "geglu",
     "geglu_erf",
     "geglu_quick",
@@ -77,6 +80,7 @@ __all__ = [
     "gelu_erf",
     "gelu_quick",
     "get_rows",
+    "l2_norm",
     "leaky_relu",
     "log",
     "matmul",
@@ -84,6 +88,7 @@ __all__ = [
     "mul",
     "mul_mat",
     "neg",
+    "norm",
     "pad",
     "permute",
     "reglu",
