@@ -2,7 +2,11 @@
  * (Su et al. 2021, RoFormer; `neox` pairs the halves, Black et al. 2022).
  *
  * theta_i = pos * freq_scale * freq_base^(-2i/n_dims) / freq_factors[i], in double: at position
- * 100000 an F32 angle is off by 0.004. Cosines and sines are made once a token for all heads. */
+ * 100000 an F32 angle is off by 0.004. Cosines and sines are made once a token for all heads.
+ *
+ * With ext_factor the frequencies follow YaRN (Peng et al. 2023, 3.2 to 3.4): pairs that turn often
+ * within the original context keep their frequency, those that turn less than beta_slow times are
+ * scaled, and those between are mixed. */
 #include <math.h>
 #include <string.h>
 
@@ -31,6 +35,9 @@ pyg_status pyg_infer_rope(pyg_infer *in) {
             return pyg_op_fail(in, PYG_STATUS_shape, "freq_factors must be (%lld,)",
                                (long long)(p->n_dims / 2));
     }
+    if (p->ext_factor > 0.0f && (p->n_ctx_orig < 1 || !(p->freq_base > 1.0f)))
+        return pyg_op_fail(in, PYG_STATUS_param,
+                           "ext_factor needs n_ctx_orig, and a freq_base above 1");
     pyg_dtype dtype;
     PYG_TRY(pyg_result_dtype(in, p->dtype, 0, 0, &dtype));
     return pyg_infer_result(in, dtype, x->ndim, x->ne);
@@ -49,16 +56,50 @@ pyg_status pyg_plan_rope(const pyg_node_io *io, pyg_plan *plan) {
         __builtin_mul_overflow((size_t)floats, sizeof(float), &plan->scratch_bytes))
         return pyg_fail(PYG_STATUS_shape, "rope: a head of %lld elements is too long",
                         (long long)x->ne[0]);
-    plan->const_bytes = (size_t)(p->n_dims / 2) * sizeof(double);
+    plan->const_bytes = (size_t)(p->n_dims / 2 + 1) * sizeof(double);
     return PYG_OK;
 }
 
+/* The pair (a fraction of one) that turns `turns` times in the original context: from
+ * n_ctx_orig * freq_base^(-2i/n_dims) = 2 pi turns. */
+static double pair_of_turns(const pyg_rope_params *p, double turns) {
+    const double two_pi = 6.283185307179586;
+    return (double)p->n_dims * log((double)p->n_ctx_orig / (turns * two_pi)) /
+           (2.0 * log((double)p->freq_base));
+}
+
+static double clamp(double v, double low, double high) {
+    return v < low ? low : v > high ? high : v;
+}
+
+/* What YaRN makes of the factor freq_scale for each pair. The ramp runs over whole pairs, and over
+ * a thousandth of one at least. */
+static void yarn_scales(const pyg_rope_params *p, double *scale) {
+    const double last = (double)(p->n_dims - 1), s = (double)p->freq_scale;
+    const double low = clamp(floor(pair_of_turns(p, (double)p->beta_fast)), 0.0, last);
+    const double high = clamp(ceil(pair_of_turns(p, (double)p->beta_slow)), 0.0, last);
+    const double width = high - low > 0.001 ? high - low : 0.001;
+    for (int64_t i = 0; i < p->n_dims / 2; i++) {
+        const double ramp = clamp(((double)i - low) / width, 0.0, 1.0);
+        const double keep = (1.0 - ramp) * (double)p->ext_factor;
+        scale[i] = s * (1.0 - keep) + keep;
+    }
+}
+
+/* Radians a position for each pair, then the factor of cosines and sines, by which YaRN makes up
+ * for attention that spreads over more tokens. */
 void pyg_init_rope(const pyg_node_io *io, void *constants) {
     const pyg_rope_params *p = io->params;
-    double *freq = constants; /* radians a position */
-    for (int64_t i = 0; i < p->n_dims / 2; i++)
-        freq[i] =
-            (double)p->freq_scale * pow((double)p->freq_base, -2.0 * (double)i / (double)p->n_dims);
+    const int64_t pairs = p->n_dims / 2;
+    double *freq = constants, factor = (double)p->attn_factor;
+    for (int64_t i = 0; i < pairs; i++) freq[i] = (double)p->freq_scale;
+    if (p->ext_factor > 0.0f) {
+        yarn_scales(p, freq);
+        factor *= 1.0 + 0.1 * log(1.0 / (double)p->freq_scale);
+    }
+    for (int64_t i = 0; i < pairs; i++)
+        freq[i] *= pow((double)p->freq_base, -2.0 * (double)i / (double)p->n_dims);
+    freq[pairs] = factor;
 }
 
 /* Cosine and sine of theta, to F32 accuracy and without branches on the quadrant: a third of libm's
@@ -109,6 +150,9 @@ static void make_angles(const pyg_task *task, int64_t token, float *cosines, flo
         }
         cos_sin(theta, &cosines[i], &sines[i]);
     }
+    const float factor = (float)freq[p->n_dims / 2];
+    if (factor == 1.0f) return;
+    pyg_k->scale(p->n_dims, cosines, factor, 0.0f, cosines); /* the sines follow them */
 }
 
 void pyg_run_rope(const pyg_task *task) {

@@ -1,4 +1,4 @@
-"""rope: both pairings, part of the head, factors, large positions."""
+"""rope: both pairings, part of the head, factors, large positions, YaRN."""
 
 import numpy as np
 import pytest
@@ -133,6 +133,104 @@ def test_positions_may_be_lists_inputs_or_strided():
 def test_no_heads():
     node = pg.ops.rope(pg.Graph().const(np.zeros((3, 0, 8), np.float32)), [0, 1, 2])
     assert run(node).shape == (3, 0, 8)
+
+
+# ---- YaRN ------------------------------------------------------------------------------------
+
+YARN = {"n_ctx_orig": 4096, "freq_base": 10000.0, "freq_scale": 0.25, "ext_factor": 1.0}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"freq_scale": 0.0625, "freq_base": 500_000.0},
+        {"ext_factor": 0.5},
+        {"attn_factor": 0.75},
+        {"n_ctx_orig": 1 << 20},
+        {"n_ctx_orig": 1},
+        {"beta_fast": 8.0, "beta_slow": 4.0},
+        {"beta_fast": 2.0, "beta_slow": 2.0},
+        {"freq_scale": 1.0},
+        {"freq_scale": 2.0},
+    ],
+)
+def test_yarn(mode, change):
+    params = {**YARN, **change, "mode": mode}
+    check_op(
+        pg.ops.rope,
+        [rand(6, 3, 64), positions(6)],
+        oracle.rope_yarn,
+        params=params,
+        dtypes=("f32", "f8_e4m3"),
+        vary=(0,),
+        rows={0: 0, 1: 0},
+    )
+
+
+def test_yarn_with_factors():
+    arrays = [rand(5, 2, 32), positions(5), np.linspace(1, 8, 16)]
+
+    def ref(x, pos, factors, **params):
+        return oracle.rope_yarn(x, pos, freq_factors=factors, **params)
+
+    check_op(pg.ops.rope, arrays, ref, params=YARN, dtypes=("f32",), vary=(0,), rows={0: 0, 1: 0})
+
+
+def test_yarn_leaves_fast_pairs_and_scales_slow_ones():
+    freq, factor = oracle.yarn(64, 4096, 10000.0, 0.25)
+    plain = 10000.0 ** (-np.arange(32) / 32)
+    turns = 4096 * plain / (2 * np.pi)
+    fast, slow = turns > 40, turns < 0.5
+    assert 5 < fast.sum() < 20
+    assert 3 < slow.sum() < 20
+    np.testing.assert_allclose(freq[fast], plain[fast])
+    np.testing.assert_allclose(freq[slow], plain[slow] / 4)
+    x = np.tile([1.0, 0.0], 32)[None, None]
+    got = run(pg.ops.rope(pg.Graph().const(encode(x, "f32")), [1], **YARN)).numpy()[0, 0]
+    angle = np.arctan2(got[1::2], got[::2])
+    np.testing.assert_allclose(angle, freq, rtol=1e-5)
+    np.testing.assert_allclose(np.hypot(got[1::2], got[::2]), factor, rtol=1e-6)
+
+
+def test_yarn_copies_what_it_does_not_turn():
+    x = np.float32(rand(3, 2, 24))
+    got = run(pg.ops.rope(pg.Graph().const(x), [4, 5, 6], n_dims=16, **YARN)).numpy()
+    assert np.array_equal(got[..., 16:], x[..., 16:])
+    expected = oracle.rope_yarn(x[..., :16], [4, 5, 6], **YARN)
+    np.testing.assert_allclose(got[..., :16], expected, atol=2e-6)
+
+
+def test_without_ext_factor_the_other_parameters_do_not_count():
+    g = pg.Graph()
+    x = g.const(np.float32(rand(4, 2, 32)))
+    plain = run(pg.ops.rope(x, positions(4), freq_scale=0.25))
+    same = pg.ops.rope(
+        x, positions(4), freq_scale=0.25, n_ctx_orig=512, beta_fast=3.0, beta_slow=2.0
+    )
+    assert np.array_equal(run(same).raw(), plain.raw())
+    twice = pg.ops.rope(x, positions(4), freq_scale=0.25, attn_factor=2.0)
+    assert np.array_equal(run(twice).numpy(), 2 * plain.numpy())
+    none = pg.ops.rope(x, positions(4), attn_factor=0.0)
+    assert (run(none).numpy() == 0).all()
+
+
+def test_yarn_refused():
+    x = pg.Graph().input("x", (3, 2, 8))
+    for change in ({"n_ctx_orig": 0}, {"freq_base": 1.0}, {"freq_base": 0.5}):
+        with pytest.raises(pg.ParameterError, match="rope: ext_factor needs n_ctx_orig"):
+            pg.ops.rope(x, [0, 1, 2], **{**YARN, **change})
+    for name, values in {
+        "ext_factor": (-1.0, np.nan, np.inf),
+        "attn_factor": (np.nan, np.inf),
+        "beta_fast": (0.0, -1.0, np.nan),
+        "beta_slow": (0.0, -1.0, np.nan),
+        "n_ctx_orig": (-1, 2**31, 2**70),
+    }.items():
+        for value in values:
+            with pytest.raises(pg.ParameterError, match=f"rope: {name}"):
+                pg.ops.rope(x, [0, 1, 2], **{**YARN, name: value})
 
 
 def test_refused():
