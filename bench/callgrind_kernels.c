@@ -21,7 +21,7 @@ static char codes[K * 4];
 
 static void call_all(const pyg_kernel_table *k) {
     float max = 0.0f;
-    double sum = 0.0;
+    double sum = 0.0, wide[K] = {0};
     DTYPE(f32);
     DTYPE(f16);
     DTYPE(bf16);
@@ -36,7 +36,7 @@ static void call_all(const pyg_kernel_table *k) {
     k->mul(K, a, b, y);
     k->div(K, a, b, y);
     k->scale(K, a, 0.5f, 0.1f, y);
-    k->axpy(K, 0.5f, a, y);
+    k->decay_add(K, 0.5f, a, wide);
     k->silu(K, a, y);
     k->swiglu(K, a, b, y);
     k->rms_norm(K, a, 1e-5f, y);

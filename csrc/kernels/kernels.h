@@ -37,7 +37,7 @@
  *     give the limits (silu and its like of -inf: 0), sin and cos NaN.
  * swiglu, geglu, geglu_erf, geglu_quick, reglu: silu, gelu ... relu of gate, times up: their error
  *     and one rounding more; y may be exactly one of the inputs.
- * axpy: y += a * x.
+ * decay_add: y = y * r + x in double, both operations rounded.
  * rms_norm: y = x / sqrt(mean(x^2) + eps). y may be x. n = 0 writes nothing.
  * sum: the sum of x, added up in double; only the order of the additions differs between sets.
  * argmax: index of the first of the largest elements, or of the first NaN when there is one. n = 0

@@ -108,7 +108,7 @@ static layout layout_of(const pyg_node_io *io) {
     if (l.n_blocks >= SOME_BLOCKS) l.cells = max64(1, n_cells);
     l.n_chunks = max64(1, ceil_div(n_cells, l.cells));
     l.n_units = l.group == 0 ? 0 : q->ne[3] * k->ne[2] * l.n_blocks * l.n_chunks;
-    l.part = l.group * l.tokens * (v->ne[0] + 3); /* the sums are doubles */
+    l.part = l.group * l.tokens * (2 * v->ne[0] + 3); /* o and the sums are doubles */
     l.part += l.part % 2;
     return l;
 }
@@ -130,7 +130,7 @@ static int64_t saturating_mul(int64_t a, int64_t b) {
 }
 
 /* Scratch: work space of the tiles, a unit's part (unused when that is in shared memory), then
- * divisors and values of one result row. */
+ * values of one result row. */
 pyg_status pyg_plan_flash_attn_ext(const pyg_node_io *io, pyg_plan *plan) {
     const pyg_tensor *q = io->src[0], *v = io->src[2];
     const layout l = layout_of(io);
@@ -180,17 +180,17 @@ static int64_t part_index(const pyg_node_io *io, const layout *l, const unit *at
 
 static void bind_part(pyg_attn_block *b, float *part) {
     b->sum = (double *)(void *)part;
-    b->o = part + 2 * b->rows;
-    b->max = b->o + b->rows * b->dv;
+    b->o = b->sum + b->rows;
+    b->max = (float *)(b->o + b->rows * b->dv);
 }
 
-/* Result row i: o / sum, zeros when no cell was seen. `divisor` is room for two rows. */
-static void write_row(const pyg_tensor *dst, const int64_t i[3], const float *o, double sum,
-                      float *divisor) {
+/* Result row i: o / sum, zeros when no cell was seen. `buf` is room for a row. */
+static void write_row(const pyg_tensor *dst, const int64_t i[3], const double *o, double sum,
+                      float *buf) {
     const int64_t dv = dst->ne[0];
-    float *y = pyg_span_out(dst, i, 0, divisor + dv);
-    for (int64_t j = 0; j < dv; j++) divisor[j] = sum == 0.0 ? 1.0f : (float)sum;
-    pyg_k->div(dv, o, divisor, y);
+    const double factor = sum == 0.0 ? 1.0 : 1.0 / sum;
+    float *y = pyg_span_out(dst, i, 0, buf);
+    for (int64_t j = 0; j < dv; j++) y[j] = (float)(o[j] * factor);
     pyg_span_out_end(dst, i, 0, dv, y);
 }
 
@@ -200,7 +200,7 @@ static void run_unit(const pyg_task *task, const layout *l, int64_t u) {
     const int64_t t0 = at.block * l->tokens;
     pyg_attn_block b = block_of(&task->io, l, min64(l->tokens, q->ne[1] - t0));
     float *part = (float *)task->scratch + pyg_attn_layout(&b, (float *)task->scratch);
-    float *divisor = part + l->part;
+    float *row = part + l->part;
     if (l->n_chunks > 1) part = (float *)task->shared + part_index(&task->io, l, &at) * l->part;
     bind_part(&b, part);
     memset(b.o, 0, (size_t)(b.rows * b.dv) * sizeof *b.o);
@@ -218,7 +218,7 @@ static void run_unit(const pyg_task *task, const layout *l, int64_t u) {
     for (int64_t r = 0; l->n_chunks == 1 && r < b.rows; r++)
         write_row(task->io.dst,
                   (int64_t[3]){at.head * l->group + r / b.tokens, t0 + r % b.tokens, at.batch},
-                  b.o + r * b.dv, b.sum[r], divisor);
+                  b.o + r * b.dv, b.sum[r], row);
 }
 
 /* Joins the chunks of result row n, counted as (batch, token, head). */
@@ -231,7 +231,7 @@ static void join_row(const pyg_task *task, const layout *l, int64_t n) {
     pyg_attn_block b = block_of(&task->io, l, tokens);
     const int64_t r = i[0] % l->group * tokens + i[1] % l->tokens;
     float *parts = (float *)task->shared + part_index(&task->io, l, &at) * l->part;
-    float *o = (float *)task->scratch;
+    double *o = (double *)(void *)task->scratch;
     float max = -INFINITY;
     double sum = 0.0;
     for (int64_t c = 0; c < l->n_chunks; c++) {
@@ -242,11 +242,11 @@ static void join_row(const pyg_task *task, const layout *l, int64_t n) {
     for (int64_t c = 0; c < l->n_chunks; c++) {
         bind_part(&b, parts + c * l->part);
         if (b.sum[r] == 0.0) continue; /* no cell of the chunk is visible */
-        const float weight = expf(b.max[r] - max);
-        pyg_k->axpy(b.dv, weight, b.o + r * b.dv, o);
-        sum += (double)weight * b.sum[r];
+        const double weight = (double)expf(b.max[r] - max);
+        for (int64_t j = 0; j < b.dv; j++) o[j] += weight * b.o[r * b.dv + j];
+        sum += weight * b.sum[r];
     }
-    write_row(task->io.dst, i, o, sum, o + b.dv);
+    write_row(task->io.dst, i, o, sum, (float *)(o + b.dv));
 }
 
 void pyg_run_flash_attn_ext(const pyg_task *task) {

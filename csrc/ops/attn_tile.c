@@ -37,6 +37,7 @@ size_t pyg_attn_layout(pyg_attn_block *b, float *at) {
     cursor c = {at, 0, false};
     b->q = take(&c, b->rows, b->d);
     b->s = take(&c, b->rows, TILE);
+    b->shrink = take(&c, b->rows, 1);
     b->mask = take(&c, b->tokens, TILE);
     b->k_rows = take(&c, PANEL, b->d);
     b->panel = take(&c, PANEL, b->d);
@@ -91,16 +92,13 @@ static void scores(const pyg_attn_block *b, const pyg_attn_place *at, int64_t c0
 }
 
 static void weights(const pyg_attn_block *b, const tile_mask *m) {
-    for (int64_t r = 0; r < b->rows; r++) {
-        float *o = b->o + r * b->dv;
-        const float shrink = pyg_k->attn_softmax(m->n, b->s + r * TILE, b->scale,
-                                                 m->row[r % b->tokens], &b->max[r], &b->sum[r]);
-        if (shrink != 1.0f) pyg_k->scale(b->dv, o, shrink, 0.0f, o);
-    }
+    for (int64_t r = 0; r < b->rows; r++)
+        b->shrink[r] = pyg_k->attn_softmax(m->n, b->s + r * TILE, b->scale, m->row[r % b->tokens],
+                                           &b->max[r], &b->sum[r]);
 }
 
-/* o += s . v for n_rows rows from `first` on. Sums of 16 cells are added up before they meet o:
- * one run over all cells would round several ulp away where V is nearly constant. */
+/* o = o * shrink + s . v for n_rows rows from `first` on. Sums of 16 cells are added up, and their
+ * sum to o in double: one run over all cells would be several ulp off where V is constant. */
 static void add_values(const pyg_attn_block *b, int64_t first, int64_t n_rows, int64_t n,
                        const float *v) {
     for (int64_t j = 0; j < b->dv; j += PANEL) {
@@ -108,10 +106,9 @@ static void add_values(const pyg_attn_block *b, int64_t first, int64_t n_rows, i
         for (int64_t c = 0; c < n; c += SUM_CELLS)
             pyg_k->gemm_tile(min64(SUM_CELLS, n - c), v + c * b->ldv + j, b->ldv,
                              b->s + first * TILE + c, TILE, n_rows, b->pv, PANEL, cols, c > 0);
-        for (int64_t r = 0; r < n_rows; r++) {
-            float *o = b->o + (first + r) * b->dv + j;
-            pyg_k->add(cols, o, b->pv + r * PANEL, o);
-        }
+        for (int64_t r = 0; r < n_rows; r++)
+            pyg_k->decay_add(cols, b->shrink[first + r], b->pv + r * PANEL,
+                             b->o + (first + r) * b->dv + j);
     }
 }
 

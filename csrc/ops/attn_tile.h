@@ -26,10 +26,11 @@ typedef struct pyg_attn_block {
     int64_t tokens; /* 1..PYG_ATTN_TOKENS */
     float scale;
     float *q;    /* (rows, d) in */
-    float *o;    /* (rows, dv) running sum of exp(s - max) * v */
+    double *o;   /* (rows, dv) running sum of exp(s - max) * v, start at 0 */
     float *max;  /* (rows) running maximum, start at -inf */
     double *sum; /* (rows) running sum of exp(s - max), start at 0 */
     /* work space */
+    float *shrink; /* (rows) factor on o that the new maximum asks for */
     float *s;      /* (rows, 64) scores, then weights */
     float *mask;   /* (tokens, 64) */
     float *k_rows; /* (16, d) */

@@ -61,7 +61,7 @@ def _vector(slot: str) -> Case:
     a, b, y = _numbers(FFN), _numbers(FFN, seed=1), np.zeros(FFN, np.float32)
     args = {
         "scale": (FFN, a, 0.5, 0.1, y),
-        "axpy": (FFN, 0.5, a, y),
+        "decay_add": (FFN, 0.5, a, np.zeros(FFN)),
         **dict.fromkeys((*EXACT, *TRANSCENDENTAL), (FFN, a, y)),
         **dict.fromkeys(("sqrt", "log"), (FFN, np.abs(a), y)),
         "clamp": (FFN, a, -0.5, 0.75, y),
@@ -74,7 +74,7 @@ def _vector(slot: str) -> Case:
         "argmax": (FFN, a),
         "all_finite": (FFN, a),
     }.get(slot, (FFN, a, b, y))
-    return Case(args, None if len(args) == 2 else y, 8 * args[0])
+    return Case(args, None if len(args) == 2 else args[-1], 8 * args[0])
 
 
 def _attention(slot: str) -> Case:
@@ -86,7 +86,7 @@ def _attention(slot: str) -> Case:
     s, mask, y = _numbers(TILE), np.zeros(TILE, np.float32), np.zeros(TILE, np.float32)
     if slot == "soft_max":
         return Case((TILE, s, 0.125, mask, 0.5, y), y, 8 * TILE)
-    top, total = np.zeros(1, np.float32), np.zeros(1, np.float32)
+    top, total = np.zeros(1, np.float32), np.zeros(1)
     return Case((TILE, s, 0.125, mask, top, total), s, 8 * TILE)
 
 

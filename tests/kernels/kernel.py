@@ -57,7 +57,7 @@ SIGNATURES = {
     "pack_panel16": (None, POINTER, INT, INT, INT, POINTER),
     "gemm_tile": (*(None, INT, POINTER, INT, POINTER, INT, INT, POINTER, INT, INT, ctypes.c_int),),
     "scale": (None, INT, POINTER, FLOAT, FLOAT, POINTER),
-    "axpy": (None, INT, FLOAT, POINTER, POINTER),
+    "decay_add": (None, INT, FLOAT, POINTER, POINTER),
     "rms_norm": (None, INT, POINTER, FLOAT, POINTER),
     "sum": (ctypes.c_double, INT, POINTER),
     "argmax": (INT, INT, POINTER),
@@ -68,11 +68,10 @@ SIGNATURES = {
 }
 
 
-def _pointer(argument):
+def _pointer(argument, wide=False):
     if not isinstance(argument, np.ndarray):
         return argument
-    # the running sum of attn_softmax is the one double
-    assert argument.dtype != np.float64 or argument.size == 1, "kernels take float32"
+    assert wide or argument.dtype != np.float64, "kernels take float32"
     return argument.ctypes.data
 
 
@@ -81,7 +80,8 @@ def kernel(isa: str, slot: str):
     """The kernel as a function that takes arrays where the C one takes pointers."""
     result, *arguments = SIGNATURES[slot]
     function = ctypes.CFUNCTYPE(result, *arguments)(_core.kernel_address(isa, slot))
-    return lambda *values: function(*(_pointer(value) for value in values))
+    wide = slot in ("attn_softmax", "decay_add")  # the slots that keep sums in double
+    return lambda *values: function(*(_pointer(value, wide) for value in values))
 
 
 def words(dtype: str):

@@ -1,4 +1,4 @@
-/* add, sub, mul, div, scale, axpy and the check for finite values. */
+/* add, sub, mul, div, scale and the check for finite values. */
 #ifndef PYG_KERNELS_BODY_ELEMENTWISE_H
 #define PYG_KERNELS_BODY_ELEMENTWISE_H
 
@@ -40,16 +40,6 @@ V_INLINE void scaled(int64_t n, const float *x, float s, float bias, float *y) {
 
 static void K(scale)(int64_t n, const float *x, float s, float bias, float *y) {
     scaled(n, x, s, bias, y);
-}
-
-static void K(axpy)(int64_t n, float a, const float *x, float *y) {
-    const v_f32 va = v_set1(a);
-    int64_t i = 0;
-    for (; i + V_WIDTH <= n; i += V_WIDTH) v_store(y + i, v_fma(va, v_load(x + i), v_load(y + i)));
-    if (i < n) {
-        const int rest = (int)(n - i);
-        v_store_n(y + i, v_fma(va, v_load_n(x + i, rest), v_load_n(y + i, rest)), rest);
-    }
 }
 
 /* 0 * x is NaN where x is NaN or infinite and 0 elsewhere, so the sum of all is 0 or NaN. */

@@ -83,4 +83,11 @@ static float K(attn_softmax)(int64_t n, float *s, float scale, const float *mask
     return r;
 }
 
+static void K(decay_add)(int64_t n, float r, const float *x, double *y) {
+    int64_t i = 0;
+    for (; i + V_WIDTH <= n; i += V_WIDTH)
+        v_wide_store(y + i, v_wide_add(v_wide_scale(v_wide_load(y + i), (double)r), v_load(x + i)));
+    for (; i < n; i++) y[i] = y[i] * (double)r + (double)x[i];
+}
+
 #endif

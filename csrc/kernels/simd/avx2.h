@@ -93,6 +93,19 @@ V_INLINE v_wide v_wide_square(v_wide s, v_f32 x) {
     s.high = _mm256_fmadd_pd(high, high, s.high);
     return s;
 }
+V_INLINE v_wide v_wide_load(const double *p) {
+    const v_wide s = {_mm256_loadu_pd(p), _mm256_loadu_pd(p + 4)};
+    return s;
+}
+V_INLINE void v_wide_store(double *p, v_wide s) {
+    _mm256_storeu_pd(p, s.low);
+    _mm256_storeu_pd(p + 4, s.high);
+}
+V_INLINE v_wide v_wide_scale(v_wide s, double r) {
+    s.low = _mm256_mul_pd(s.low, _mm256_set1_pd(r));
+    s.high = _mm256_mul_pd(s.high, _mm256_set1_pd(r));
+    return s;
+}
 V_INLINE double v_wide_sum(v_wide s) {
     const __m256d four = _mm256_add_pd(s.low, s.high);
     const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));

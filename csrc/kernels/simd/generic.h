@@ -79,6 +79,9 @@ static inline v_wide v_wide_zero(void) { return 0.0; }
 static inline v_wide v_wide_add(v_wide s, v_f32 x) { return s + (double)x; }
 static inline v_wide v_wide_square(v_wide s, v_f32 x) { return s + (double)x * (double)x; }
 static inline double v_wide_sum(v_wide s) { return s; }
+static inline v_wide v_wide_load(const double *p) { return *p; }
+static inline void v_wide_store(double *p, v_wide s) { *p = s; }
+static inline v_wide v_wide_scale(v_wide s, double r) { return s * r; }
 static inline double v_sqrt1_wide(double x) { return sqrt(x); }
 static inline v_f32 v_fwht(v_f32 a) { return a; }
 
