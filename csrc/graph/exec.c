@@ -55,14 +55,15 @@ static int64_t now_ns(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* The ops that meet indices take the table first and the indices last. */
+/* The ops that meet indices take these last. */
 static pyg_status fault_status(const run_state *run) {
     const pyg_step *step = run->step;
+    const int at = step->op->flags & PYG_OP_TABLE_1 ? 1 : 0;
     char table[160];
-    pyg_tensor_describe(step->io.src[0], table, sizeof table);
+    pyg_tensor_describe(step->io.src[at], table, sizeof table);
     return pyg_fail(PYG_STATUS_index, "%s: ids[%lld] = %lld is outside the rows of %s %s",
                     step->op->name, (long long)atomic_load(&run->fault.position),
-                    (long long)atomic_load(&run->fault.value), step->op->src_name[0], table);
+                    (long long)atomic_load(&run->fault.value), step->op->src_name[at], table);
 }
 
 static pyg_status run_step(run_state *run) {

@@ -8,7 +8,7 @@
 #include "ops/rules.h"
 #include "ops/spans.h"
 
-static pyg_status check_pair(const pyg_infer *in, pyg_dtype from, pyg_dtype to) {
+pyg_status pyg_check_cast(const pyg_infer *in, pyg_dtype from, pyg_dtype to) {
     const pyg_dtype_info *f = pyg_dtype_row(from), *t = pyg_dtype_row(to);
     const bool both_index = (f->flags & t->flags & PYG_DT_INDEX) != 0;
     if (from == to || (t->flags & PYG_DT_FLOAT) != 0 || (both_index && t->bytes >= f->bytes))
@@ -26,7 +26,7 @@ pyg_status pyg_infer_cast(pyg_infer *in) {
     const pyg_result_params *p = in->params;
     const pyg_tensor *x = &in->src[0]->t;
     if (p->dtype < 0) return pyg_op_fail(in, PYG_STATUS_param, "dtype is missing");
-    PYG_TRY(check_pair(in, x->dtype, (pyg_dtype)p->dtype));
+    PYG_TRY(pyg_check_cast(in, x->dtype, (pyg_dtype)p->dtype));
     return pyg_infer_result(in, (pyg_dtype)p->dtype, x->ndim, x->ne);
 }
 
@@ -34,7 +34,7 @@ pyg_status pyg_infer_cpy(pyg_infer *in) {
     const pyg_tensor *x = &in->src[0]->t, *dst = &in->src[1]->t;
     PYG_TRY(pyg_need_writable(in, 1));
     if (!pyg_same_shape(x, dst)) return pyg_op_fail(in, PYG_STATUS_shape, "shapes differ");
-    PYG_TRY(check_pair(in, x->dtype, dst->dtype));
+    PYG_TRY(pyg_check_cast(in, x->dtype, dst->dtype));
     in->out = *dst;
     in->view_of = 1;
     in->view_off = 0;

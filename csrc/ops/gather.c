@@ -1,9 +1,10 @@
-/* get_rows and set_rows: rows of a table read or written by index.
+/* get_rows, set_rows, add_id: rows of a table read or written by index.
  *
  * Indices are known only when the program runs: one outside the table reaches the fault slot, and
  * no row is read or written through it. */
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "ops/ops.h"
 #include "ops/rules.h"
 #include "ops/spans.h"
@@ -63,6 +64,56 @@ void pyg_run_get_rows(const pyg_task *task) {
         }
         const int64_t from[3] = {id, p.i[1], p.i[2]};
         pyg_span_copy(x, from, dst, p.i, p.j0, p.n, buf);
+    }
+}
+
+/* ---- add_id ---- */
+
+pyg_status pyg_infer_add_id(pyg_infer *in) {
+    const pyg_result_params *p = in->params;
+    const pyg_tensor *a = &in->src[0]->t, *b = &in->src[1]->t, *ids = &in->src[2]->t;
+    PYG_TRY(pyg_need_float(in, 0));
+    PYG_TRY(pyg_need_float(in, 1));
+    PYG_TRY(pyg_need_index(in, 2));
+    if (b->ndim != 2 || a->ndim < 2 || a->ne[0] != b->ne[0])
+        return pyg_op_fail(in, PYG_STATUS_shape, "a must be (..., E) and b (R, E)");
+    if (ids->ndim != a->ndim - 1 || ids->ne[0] != a->ne[1] || ids->ne[1] != a->ne[2] ||
+        ids->ne[2] != a->ne[3])
+        return pyg_op_fail(in, PYG_STATUS_shape, "ids must have one index for each row of a");
+    pyg_dtype dtype;
+    PYG_TRY(pyg_result_dtype(in, p->dtype, 0, 1, &dtype));
+    return pyg_infer_result(in, dtype, a->ndim, a->ne);
+}
+
+pyg_status pyg_plan_add_id(const pyg_node_io *io, pyg_plan *plan) {
+    plan->n_tasks[0] = pyg_split_pieces(io->dst, 1);
+    plan->scratch_bytes = 3 * PYG_SPAN * sizeof(float);
+    return PYG_OK;
+}
+
+void pyg_run_add_id(const pyg_task *task) {
+    const pyg_tensor *dst = task->io.dst, *a = task->io.src[0], *b = task->io.src[1];
+    float *buf = (float *)(void *)task->scratch;
+    int64_t k, last;
+    pyg_task_range(task, pyg_n_pieces(dst), &k, &last);
+    if (k >= last) return;
+    const int64_t spans = pyg_spans_a_row(dst);
+    pyg_piece p;
+    pyg_piece_at(dst, k, &p);
+    for (; k < last; k++, pyg_piece_next(dst, &p)) {
+        const int64_t position = k / spans;
+        const int64_t id = pyg_index_at(task->io.src[2], position);
+        if (id < 0 || id >= b->ne[1]) {
+            pyg_fault_record(task->fault, position, id);
+            zero_span(dst, &p, buf);
+            continue;
+        }
+        const int64_t from[3] = {id, 0, 0};
+        const float *x = pyg_span_in(a, p.i, p.j0, p.n, buf);
+        const float *row = pyg_span_in(b, from, p.j0, p.n, buf + PYG_SPAN);
+        float *y = pyg_span_out(dst, p.i, p.j0, buf + 2 * PYG_SPAN);
+        pyg_k->add(p.n, x, row, y);
+        pyg_span_out_end(dst, p.i, p.j0, p.n, y);
     }
 }
 

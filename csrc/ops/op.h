@@ -28,8 +28,9 @@ typedef enum pyg_op_id {
 } pyg_op_id;
 
 enum {
-    PYG_OP_VIEW = 1,  /* no run: the result is a view of operand 0 */
-    PYG_OP_WRITE = 2, /* writes into an operand and returns a view of it */
+    PYG_OP_VIEW = 1,    /* no run: the result is a view of operand 0 */
+    PYG_OP_WRITE = 2,   /* writes into an operand and returns a view of it */
+    PYG_OP_TABLE_1 = 4, /* the rows that indices name are operand 1's, else operand 0's */
 };
 /* The result may take over the memory of operand k when shape, dtype and density agree. */
 #define PYG_OP_IN_PLACE(k) (16u << (k))

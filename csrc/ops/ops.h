@@ -38,6 +38,16 @@ PYG_RUN(run_get_rows);
 PYG_INFER(infer_set_rows);
 PYG_PLAN(plan_set_rows);
 PYG_RUN(run_set_rows);
+PYG_INFER(infer_add_id);
+PYG_PLAN(plan_add_id);
+PYG_RUN(run_add_id);
+/* region.c */
+PYG_INFER(infer_acc);
+PYG_PLAN(plan_acc);
+PYG_RUN(run_acc);
+PYG_INFER(infer_set);
+PYG_PLAN(plan_set);
+PYG_RUN(run_set);
 /* elementwise.c */
 PYG_INFER(infer_binary);
 PYG_PLAN(plan_binary);

@@ -33,6 +33,9 @@ static inline pyg_status pyg_need_writable(const pyg_infer *in, int k) {
     return pyg_op_fail(in, PYG_STATUS_read_only, "%s is read-only", in->op->src_name[k]);
 }
 
+/* Values of dtype `from` may be stored as `to` (copy.c). */
+pyg_status pyg_check_cast(const pyg_infer *in, pyg_dtype from, pyg_dtype to);
+
 /* The dtype rule of ops whose result is F32 unless another float dtype is asked for. */
 static inline pyg_status pyg_f32_unless(const pyg_infer *in, int64_t asked, pyg_dtype *out) {
     *out = PYG_DTYPE_f32;

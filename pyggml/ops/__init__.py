@@ -25,8 +25,9 @@ from pyggml.ops.join import concat, pad, repeat
 from pyggml.ops.matmul import matmul, mul_mat
 from pyggml.ops.norm import l2_norm, norm, rms_norm
 from pyggml.ops.reduce import argmax, cumsum, mean, sum, sum_rows
+from pyggml.ops.region import acc, set
 from pyggml.ops.rope import rope
-from pyggml.ops.rows import get_rows, set_rows
+from pyggml.ops.rows import add_id, get_rows, set_rows
 from pyggml.ops.softmax import diag_mask_inf, soft_max
 from pyggml.ops.sort import argsort, top_k
 from pyggml.ops.transform import fwht
@@ -56,8 +57,10 @@ from pyggml.ops.views import permute, reshape, transpose, view
 
 __all__ = [
     "abs",
+    "acc",
     "add",
     "add1",
+    "add_id",
     "argmax",
     "argsort",
     "cast",
@@ -98,6 +101,7 @@ __all__ = [
     "rms_norm",
     "rope",
     "scale",
+    "set",
     "set_rows",
     "sigmoid",
     "silu",

@@ -44,6 +44,27 @@ def get_rows(x: Any, ids: Any, *, dtype: DTypeLike | None = None) -> Node:
     return call_op("get_rows", x, _ids(ids), dtype=dtype)
 
 
+def add_id(a: Any, b: Any, ids: Any, *, dtype: DTypeLike | None = None) -> Node:
+    """The sum of each row of a and the row of b that ids names: a bias chosen by an index.
+
+    Shapes: a (..., E) of 2 to 4 axes, b (R, E), ids (...) -> (..., E).
+    Dtypes: a and b any float, ids i32 or i64. Equal scalar dtypes keep theirs, else f32; `dtype`
+        overrides. Computed in f32, rounded once.
+
+    Args:
+        a: the rows.
+        b: the table of summands, one a row.
+        ids: row numbers in [0, R), one for each row of a. An index out of range raises
+            RowIndexError when the Program runs.
+        dtype: of the result.
+
+    Raises:
+        ShapeError, DTypeError: operands that do not fit.
+    Source: csrc/ops/gather.c; ggml_add_id.
+    """
+    return call_op("add_id", a, b, _ids(ids), dtype=dtype)
+
+
 def set_rows(dst: Any, x: Any, ids: Any) -> Node:
     """Writes row r of x into row ids[r] of dst; returns a view of dst for later readers.
 

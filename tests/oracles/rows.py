@@ -24,6 +24,15 @@ def get_rows(table, ids):
     return np.take_along_axis(table, ids[..., None], axis=-2)
 
 
+def add_id(a, b, ids):
+    """a[..., :] + b[ids[...], :] in float64.
+
+    Shapes: a (..., E), b (R, E), ids (...) -> (..., E). Source: ggml_add_id.
+    """
+    b = np.asarray(b, np.float64)
+    return np.asarray(a, np.float64) + b[_checked(ids, len(b))]
+
+
 def set_rows(dst, src, ids):
     """A copy of dst with dst[..., ids[..., r], :] = src[..., r, :]; the last of equal ids stays.
 
