@@ -2,10 +2,10 @@
 
 #include <stdatomic.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/room.h"
 #include "core/status.h"
 
 /* Below this a request is not worth reading /proc for. */
@@ -26,38 +26,7 @@ size_t pyg_align_up(size_t bytes) {
                                               : (bytes + PYG_ALIGN - 1) & ~(size_t)(PYG_ALIGN - 1);
 }
 
-static size_t read_number(const char *path, const char *key, size_t unit) {
-    FILE *f = fopen(path, "r");
-    if (f == NULL) return SIZE_MAX;
-    char line[256];
-    size_t value = SIZE_MAX;
-    const size_t n = strlen(key);
-    while (fgets(line, sizeof line, f) != NULL) {
-        unsigned long long v;
-        if (strncmp(line, key, n) == 0 && sscanf(line + n, "%llu", &v) == 1) {
-            value = v > SIZE_MAX / unit ? SIZE_MAX : (size_t)v * unit;
-            break;
-        }
-    }
-    fclose(f);
-    return value;
-}
-
-size_t pyg_memory_room(void) {
-    size_t room = read_number("/proc/meminfo", "MemAvailable:", 1024);
-    /* In a container the own cgroup is mounted at the root of the hierarchy: v2, then v1. */
-    size_t limit = read_number("/sys/fs/cgroup/memory.max", "", 1);
-    size_t used = read_number("/sys/fs/cgroup/memory.current", "", 1);
-    if (limit == SIZE_MAX) {
-        limit = read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes", "", 1);
-        used = read_number("/sys/fs/cgroup/memory/memory.usage_in_bytes", "", 1);
-    }
-    if (limit != SIZE_MAX && used != SIZE_MAX) {
-        const size_t left = limit > used ? limit - used : 0;
-        if (left < room) room = left;
-    }
-    return room;
-}
+size_t pyg_memory_room(void) { return pyg_memory_room_under(""); }
 
 pyg_status pyg_alloc(void **out, size_t bytes, const char *what) {
     *out = NULL;

@@ -18,8 +18,7 @@ pyg_status pyg_alloc(void **out, size_t bytes, const char *what);
 /* Frees what pyg_alloc gave; NULL is fine. */
 void pyg_free(void *p);
 
-/* Bytes that can still be allocated: the smaller of MemAvailable and the cgroup's room; SIZE_MAX
- * when neither can be read. */
+/* Bytes that can still be allocated, by core/room.h. */
 size_t pyg_memory_room(void);
 
 #endif

@@ -3,44 +3,13 @@
 #define _GNU_SOURCE
 #include "thread/cpus.h"
 
-#include <limits.h>
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
 #include "thread/pool.h"
-
-static char root[PATH_MAX / 2];
-
-/* Creates root/path with its folders. */
-static void put(const char *path, const char *text) {
-    char full[PATH_MAX];
-    snprintf(full, sizeof full, "%s%s", root, path);
-    for (char *p = full + strlen(root) + 1; *p != '\0'; p++) {
-        if (*p != '/') continue;
-        *p = '\0';
-        mkdir(full, 0700);
-        *p = '/';
-    }
-    FILE *file = fopen(full, "w");
-    if (file == NULL || fputs(text, file) < 0 || fclose(file) != 0) CHECK(!"file written");
-}
-
-static void new_root(void) {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(root, sizeof root, "%s/pyg_cpus_XXXXXX", tmp != NULL ? tmp : "/tmp");
-    CHECK(mkdtemp(root) != NULL);
-}
-
-static void drop_root(void) {
-    char command[PATH_MAX];
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    CHECK(system(command) == 0);
-}
+#include "tree.h"
 
 static void test_quota_v2(void) {
     static const struct {
