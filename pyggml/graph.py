@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyggml import _core
 from pyggml.dtypes import dtype as as_dtype
 from pyggml.dtypes import f32
-from pyggml.errors import GraphError, ParameterError
+from pyggml.errors import GraphError, ParameterError, ShapeError
 from pyggml.node import Node, call_op
 from pyggml.program import Program
 from pyggml.tensor import Tensor, _shape_tuple, tensor
@@ -43,7 +43,10 @@ class Graph:
         """
         if name == "out":
             raise ParameterError("input: 'out' names the arrays that a Program fills")
-        return Node(self, self._core.input(name, as_dtype(dtype).id, _shape_tuple(shape)))
+        dims = _shape_tuple(shape, f"input '{name}': ")
+        if max(dims, default=0) >= 1 << 63:
+            raise ShapeError(f"input '{name}': shape {dims}: an axis passes 64 bits")
+        return Node(self, self._core.input(name, as_dtype(dtype).id, dims))
 
     def const(self, value: Any, name: str | None = None) -> Node:
         """A Tensor (or numpy array) captured without a copy; the same Tensor gives the same node.

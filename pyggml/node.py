@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _OPS = {row["name"]: number for number, row in enumerate(_core.op_table())}
 _OPERANDS = {row["name"]: row["operands"] for row in _core.op_table()}
+_F32_MAX = float(np.finfo(np.float32).max)
 _SCALARS = (bool, int, float, np.bool_, np.integer, np.floating)
 
 
@@ -185,7 +186,9 @@ def _core_op_name(number: int) -> str:
 
 
 def _scalar_const(graph: Graph, value: Any) -> Node:
-    return graph.const(Tensor.from_raw(np.float32(value).reshape(1), (), f32))
+    with np.errstate(over="ignore"):
+        number = np.float32(value)
+    return graph.const(Tensor.from_raw(number.reshape(1), (), f32))
 
 
 @contextmanager
@@ -244,6 +247,8 @@ def _binary(op: str, a: Any, b: Any) -> Node:
     node, value = (b, a) if isinstance(a, _SCALARS) else (a, b)
     keep = None if node.dtype.is_block else node.dtype
     number = float(value)
+    if not abs(number) <= _F32_MAX:  # infinite in F32, or NaN: no factor, but a fine constant
+        return call_op(op, a, b, dtype=keep)
     if op == "mul":
         return call_op("scale", node, s=number, bias=-0.0, dtype=keep)  # + 0 would lose -0
     if op == "add":

@@ -153,12 +153,13 @@ class Tensor:
         return f"<Tensor{name} {self._shape} {self._dtype.name}, {self.nbytes:,} bytes{access}>"
 
 
-def _shape_tuple(shape: Sequence[int]) -> tuple[int, ...]:
+def _shape_tuple(shape: Sequence[int], what: str = "") -> tuple[int, ...]:
+    """The shape as plain ints; errors begin with `what`."""
     dims = tuple(operator.index(n) for n in islice(shape, _core.MAX_DIMS + 1))
     if len(dims) > _core.MAX_DIMS:
-        raise ShapeError(f"shape: at most {_core.MAX_DIMS} axes")
+        raise ShapeError(f"{what}shape: at most {_core.MAX_DIMS} axes")
     if any(n < 0 for n in dims):
-        raise ShapeError(f"shape {dims}: negative axis")
+        raise ShapeError(f"{what}shape {dims}: negative axis")
     return dims
 
 
@@ -194,7 +195,7 @@ def tensor(array: Any, name: str | None = None, *, dtype: DTypeLike | None = Non
     if isinstance(array, np.ma.MaskedArray):
         raise DTypeError("tensor: a masked array has no pyggml form; see its .filled()")
     source = np.asarray(array)  # of a subclass, the plain array over the same memory
-    _shape_tuple(source.shape)
+    _shape_tuple(source.shape, "tensor: ")
     if dtype is None:
         try:
             kind = as_dtype(source.dtype)

@@ -2,6 +2,7 @@
 
 #include <limits.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/alloc.h"
@@ -62,6 +63,13 @@ static void set_name(pyg_node *node, const char *name) {
     node->name[n] = '\0';
 }
 
+/* Puts the input's name in front of the last message. */
+static pyg_status fail_input(pyg_status status, const char *name) {
+    char why[256];
+    snprintf(why, sizeof why, "%s", pyg_last_message());
+    return pyg_fail(status, "input '%s': %s", name, why);
+}
+
 pyg_status pyg_graph_input(pyg_graph *graph, const char *name, pyg_dtype dtype, int ndim,
                            const int64_t *ne, int32_t *id) {
     if (!pyg_dtype_valid((int)dtype)) return pyg_fail(PYG_STATUS_dtype, "input: unknown dtype");
@@ -74,7 +82,8 @@ pyg_status pyg_graph_input(pyg_graph *graph, const char *name, pyg_dtype dtype, 
             return pyg_fail(PYG_STATUS_graph, "input: there is an input '%s' already", name);
     pyg_node *node;
     PYG_TRY(next_node(graph, &node));
-    PYG_TRY(pyg_tensor_init(&node->t, dtype, ndim, ne));
+    const pyg_status status = pyg_tensor_init(&node->t, dtype, ndim, ne);
+    if (status != PYG_OK) return fail_input(status, name);
     node->op = PYG_NODE_INPUT;
     node->bytes = pyg_extent_bytes(&node->t);
     node->writable = true;

@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
+#include "ops/ints.h"
 #include "ops/rows.h"
+#include "ops/rules.h"
 
 /* Below this many tokens rows are dotted. The paths cross at 7 tokens for f8_e4m3 and at 16 for f16
  * (one thread, AVX2, N x K of a 135M model): one threshold serves all. */
@@ -29,13 +31,11 @@
 
 /* ---- infer --------------------------------------------------------------------------------- */
 
-static bool is_float(const pyg_tensor *t) { return pyg_dtype_row(t->dtype)->flags & PYG_DT_FLOAT; }
-
 pyg_status pyg_infer_mul_mat(pyg_infer *in) {
     const pyg_tensor *w = &in->src[0]->t, *x = &in->src[1]->t;
     const pyg_result_params *params = in->params;
-    if (!is_float(w) || !is_float(x))
-        return pyg_op_fail(in, PYG_STATUS_dtype, "both operands must be of a float type");
+    PYG_TRY(pyg_need_float(in, 0));
+    PYG_TRY(pyg_need_float(in, 1));
     if (w->ndim < 2 || x->ndim < 1)
         return pyg_op_fail(in, PYG_STATUS_shape, "w must be (..., N, K) and x (..., T, K) or (K,)");
     if (w->ne[0] != x->ne[0]) return pyg_op_fail(in, PYG_STATUS_shape, "inner sizes differ");
@@ -50,7 +50,7 @@ pyg_status pyg_infer_mul_mat(pyg_infer *in) {
                            pyg_dtype_row(dtype)->name, pyg_dtype_row(dtype)->block);
     const int64_t ne[PYG_MAX_DIMS] = {w->ne[1], x->ne[1], x->ne[2], x->ne[3]};
     const int ndim = w->ndim > x->ndim ? w->ndim : x->ndim;
-    return pyg_tensor_init(&in->out, dtype, x->ndim == 1 ? ndim - 1 : ndim, ne);
+    return pyg_infer_result(in, dtype, x->ndim == 1 ? ndim - 1 : ndim, ne);
 }
 
 /* ---- plan ---------------------------------------------------------------------------------- */
@@ -69,10 +69,7 @@ typedef struct layout {
     int64_t n_units;
 } layout;
 
-static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-static int64_t round_up(int64_t a, int64_t to) { return ceil_div(a, to) * to; }
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t clamp64(int64_t a, int64_t lo, int64_t hi) { return a < lo ? lo : min64(a, hi); }
+static int64_t clamp64(int64_t a, int64_t lo, int64_t hi) { return a < lo ? lo : pyg_min64(a, hi); }
 
 /* Rows are runs of floats at a stride of whole floats: what gemm_tile can walk. */
 static bool is_f32_rows(const pyg_tensor *t) {
@@ -82,7 +79,8 @@ static bool is_f32_rows(const pyg_tensor *t) {
 static int64_t few_rows(const pyg_tensor *w, bool gather) {
     const size_t bytes = pyg_row_bytes(gather ? PYG_DTYPE_f32 : w->dtype, w->ne[0]);
     if (bytes == 0) return FEW_ROWS_MAX;
-    return clamp64(ceil_div(FEW_BYTES, (int64_t)min64((int64_t)bytes, FEW_BYTES)), 1, FEW_ROWS_MAX);
+    return clamp64(pyg_ceil_div(FEW_BYTES, (int64_t)pyg_min64((int64_t)bytes, FEW_BYTES)), 1,
+                   FEW_ROWS_MAX);
 }
 
 static layout layout_of(const pyg_node_io *io) {
@@ -93,26 +91,21 @@ static layout layout_of(const pyg_node_io *io) {
                 .direct = is_f32_rows(dst),
                 .few = n_tok < FEW_TOKENS};
     /* multiples of 32 where dst is of a block format */
-    const int64_t step = round_up(PANEL, pyg_dtype_row(dst->dtype)->block);
+    const int64_t step = pyg_round_up(PANEL, pyg_dtype_row(dst->dtype)->block);
     if (l.few) {
-        l.rows = round_up(few_rows(w, l.gather), step);
+        l.rows = pyg_round_up(few_rows(w, l.gather), step);
         l.tokens = n_tok;
         l.n_blocks = 1;
     } else {
-        l.rows = round_up(clamp64(n / TASKS_WANTED, 1, TASK_ROWS_MAX), step);
+        l.rows = pyg_round_up(clamp64(n / TASKS_WANTED, 1, TASK_ROWS_MAX), step);
         l.tokens = TASK_TOKENS;
-        l.n_blocks = ceil_div(n_tok, TASK_TOKENS);
-        l.kc = k == 0 ? 0 : round_up(ceil_div(k, ceil_div(k, PANEL_K)), 32);
+        l.n_blocks = pyg_ceil_div(n_tok, TASK_TOKENS);
+        l.kc = k == 0 ? 0 : pyg_round_up(pyg_ceil_div(k, pyg_ceil_div(k, PANEL_K)), 32);
     }
-    l.n_chunks = ceil_div(n, l.rows);
+    l.n_chunks = pyg_ceil_div(n, l.rows);
     const int64_t batches = l.few ? w->ne[2] * w->ne[3] : x->ne[2] * x->ne[3];
     l.n_units = batches * l.n_chunks * l.n_blocks;
     return l;
-}
-
-static int64_t saturating_mul(int64_t a, int64_t b) {
-    int64_t n;
-    return __builtin_mul_overflow(a, b, &n) ? INT64_MAX : n;
 }
 
 static bool add_floats(size_t *bytes, int64_t a, int64_t b) {
@@ -133,8 +126,8 @@ static bool scratch_of(const pyg_node_io *io, const layout *l, size_t *bytes) {
 pyg_status pyg_plan_mul_mat(const pyg_node_io *io, pyg_plan *plan) {
     const pyg_tensor *x = io->src[1];
     const layout l = layout_of(io);
-    const int64_t tokens = l.few ? pyg_n_rows(x) : min64(l.tokens, x->ne[1]);
-    const int64_t work = saturating_mul(saturating_mul(l.rows, io->src[0]->ne[0]), tokens);
+    const int64_t tokens = l.few ? pyg_n_rows(x) : pyg_min64(l.tokens, x->ne[1]);
+    const int64_t work = pyg_saturating_mul(pyg_saturating_mul(l.rows, io->src[0]->ne[0]), tokens);
     const int phase = l.convert ? 1 : 0;
     plan->n_phases = phase + 1;
     plan->n_tasks[phase] = pyg_split(l.n_units, work);
@@ -157,7 +150,7 @@ static void load_span(const pyg_tensor *t, const int64_t i[3], int64_t k0, int64
 static void convert_x(const pyg_task *task) {
     const pyg_tensor *x = task->io.src[1];
     int64_t first, last, i[3];
-    pyg_task_range(task, pyg_n_rows(x), &first, &last);
+    pyg_task_range(task, x->ne[0] > 0 ? pyg_n_rows(x) : 0, &first, &last);
     for (int64_t r = first; r < last; r++) {
         pyg_row_index(x->ne, r, i);
         load_span(x, i, 0, x->ne[0], (float *)task->shared + r * x->ne[0]);
@@ -168,7 +161,7 @@ static void convert_x(const pyg_task *task) {
 static void few_unit(const pyg_task *task, const layout *l, const pyg_tensor *x, int64_t unit) {
     const pyg_tensor *w = task->io.src[0], *dst = task->io.dst;
     const int64_t k = w->ne[0], n0 = unit % l->n_chunks * l->rows;
-    const int64_t n = min64(l->rows, w->ne[1] - n0);
+    const int64_t n = pyg_min64(l->rows, w->ne[1] - n0);
     const int64_t w2 = unit / l->n_chunks % w->ne[2], w3 = unit / l->n_chunks / w->ne[2];
     const int64_t r2 = x->ne[2] / w->ne[2], r3 = x->ne[3] / w->ne[3];
     float *rows = (float *)task->scratch;
@@ -202,17 +195,17 @@ static void sweep(const float *panels, int64_t kc, int64_t n, const float *x, in
     for (int64_t t = 0; t < m; t += SLICE_TOKENS)
         for (int64_t c = 0; c < n; c += PANEL)
             pyg_k->gemm_tile(kc, panels + c * kc, PANEL, x + t * ldx, ldx,
-                             min64(SLICE_TOKENS, m - t), y + t * ldy + c, ldy, min64(PANEL, n - c),
-                             accumulate);
+                             pyg_min64(SLICE_TOKENS, m - t), y + t * ldy + c, ldy,
+                             pyg_min64(PANEL, n - c), accumulate);
 }
 
 /* A chunk of rows of w against a block of tokens of one x batch. */
 static void many_unit(const pyg_task *task, const layout *l, const pyg_tensor *x, int64_t unit) {
     const pyg_tensor *w = task->io.src[0], *dst = task->io.dst;
     const int64_t k = w->ne[0], n0 = unit % l->n_chunks * l->rows;
-    const int64_t n = min64(l->rows, w->ne[1] - n0);
+    const int64_t n = pyg_min64(l->rows, w->ne[1] - n0);
     const int64_t t0 = unit / l->n_chunks % l->n_blocks * l->tokens;
-    const int64_t m = min64(l->tokens, x->ne[1] - t0);
+    const int64_t m = pyg_min64(l->tokens, x->ne[1] - t0);
     const int64_t batch = unit / l->n_chunks / l->n_blocks;
     const int64_t i2 = batch % x->ne[2], i3 = batch / x->ne[2];
     const int64_t w2 = i2 / (x->ne[2] / w->ne[2]), w3 = i3 / (x->ne[3] / w->ne[3]);
@@ -226,9 +219,9 @@ static void many_unit(const pyg_task *task, const layout *l, const pyg_tensor *x
     }
     const float *xt = (const float *)pyg_row(x, t0, i2, i3);
     for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += l->kc) {
-        const int64_t kc = min64(l->kc, k - k0);
+        const int64_t kc = pyg_min64(l->kc, k - k0);
         for (int64_t c = 0; c < n; c += PANEL)
-            load_panel(w, (int64_t[3]){n0 + c, w2, w3}, min64(PANEL, n - c), k0, kc, rows,
+            load_panel(w, (int64_t[3]){n0 + c, w2, w3}, pyg_min64(PANEL, n - c), k0, kc, rows,
                        panels + c * kc);
         sweep(panels, kc, n, xt + k0, (int64_t)(x->nb[1] / sizeof(float)), m, y, ldy, k0 > 0);
         if (k == 0) break;

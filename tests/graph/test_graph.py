@@ -188,6 +188,25 @@ def test_operands_of_every_kind() -> None:
         assert np.array_equal(value(x / scalar, x=feed), feed / s)
 
 
+@pytest.mark.parametrize("scalar", [np.inf, -np.inf, np.nan, 1e39])
+def test_scalars_that_are_not_finite(scalar) -> None:
+    feed = np.float32([-1.5, -0.0, 0, 2, np.inf])
+    g = pg.Graph()
+    x = g.input("x", (5,))
+    with np.errstate(all="ignore"):
+        s = np.float32(scalar)
+        pairs = [
+            (x + scalar, feed + s),
+            (scalar - x, s - feed),
+            (x - scalar, feed - s),
+            (x * scalar, feed * s),
+            (x / scalar, feed / s),
+        ]
+    for node, expected in pairs:
+        assert node.dtype is pg.f32
+        assert np.array_equal(value(node, x=feed), expected, equal_nan=True)
+
+
 def test_signs_of_zero() -> None:
     g = pg.Graph()
     x = g.input("x", (3,))
