@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from pyggml.errors import ContextError, ParameterError
-from pyggml.llm.sampler import Sampler, SamplingParams
 from pyggml.llm.stream import TextStream
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pyggml.llm.model import Llama
+    from pyggml.llm.sampler import Sampler
 
 MAX_LOGPROBS = 1000
 _Probs: TypeAlias = dict[str, Any]  # token, logprob, top: {token: logprob}
@@ -131,7 +131,8 @@ class CompletionMixin:
         """
         segments = self.template.render(messages, **(template_kwargs or {}))
         ids = self.tokenizer.encode_segments(segments)
-        sampling.setdefault("temperature", 0.2)
+        if "temp" not in sampling:
+            sampling.setdefault("temperature", 0.2)
         kind = "chat.completion.chunk" if stream else "chat.completion"
         head = _header("chatcmpl", kind, self.model_path)
         wanted = top_logprobs if logprobs else None
@@ -188,13 +189,7 @@ class CompletionMixin:
             isinstance(logprobs, int) and 0 <= logprobs <= MAX_LOGPROBS
         ):
             raise ParameterError(f"logprobs must be in [0, {MAX_LOGPROBS}], got {logprobs!r}")
-        if sampling.get("seed") is None:
-            sampling["seed"] = self._seed
-        try:
-            params = SamplingParams(**sampling)
-        except TypeError as e:
-            raise ParameterError(f"sampling: {e}") from None
-        sampler = Sampler(params, self.n_vocab())
+        sampler = self._sampler(sampling)
         text = TextStream(self.tokenizer.visible_bytes, [] if stop is None else stop)
         pieces = self._pieces(ids, min(limit, room), text, logprobs, sampler)
         return chain(self._echo(ids, logprobs), pieces) if echo else pieces

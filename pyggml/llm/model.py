@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -107,20 +107,21 @@ class Llama(CompletionMixin):
         self._seed = seed
         with GGUFFile(self.model_path) as file:
             self._config = LlamaConfig.from_metadata(file.metadata, self.model_path)
-            self._weights = load_weights(file, self._config, check)
+            weights = load_weights(file, self._config, check)
             self._tokenizer = Tokenizer.from_metadata(file.metadata)
             self.metadata: Mapping[str, Any] = dict(file.metadata)
-        if self._tokenizer.n_vocab != self._weights.n_vocab:
+        self._n_vocab = weights.n_vocab
+        if self._tokenizer.n_vocab != self._n_vocab:
             raise ModelError(
                 f"{self.model_path}: {self._tokenizer.n_vocab} tokens in the vocabulary, "
-                f"{self._weights.n_vocab} rows in token_embd.weight"
+                f"{self._n_vocab} rows in token_embd.weight"
             )
         self._n_ctx = n_ctx or self._config.n_ctx_train
         self.n_batch = n_batch
-        scales = choose_kv_scales(kv_scales, self._weights.kv_scales, self._config.n_layers)
+        scales = choose_kv_scales(kv_scales, weights.kv_scales, self._config.n_layers)
         c = self._config
         cache = KVCache(self._n_ctx, c.n_layers, c.n_kv_heads, c.head_dim, type_k, type_v, scales)
-        self._session: Session | None = Session(self._weights, c, cache, n_threads, flash_attn)
+        self._session: Session | None = Session(weights, c, cache, n_threads, flash_attn)
         self._logits_all = logits_all
         self._ids: list[int] = []
         self._logits: list[NDArray[np.float32]] = []  # joined when `scores` is asked for
@@ -188,7 +189,7 @@ class Llama(CompletionMixin):
 
     def n_vocab(self) -> int:
         """Size of the vocabulary V."""
-        return self._weights.n_vocab
+        return self._n_vocab
 
     def n_embd(self) -> int:
         """Width of the model E."""
@@ -204,7 +205,7 @@ class Llama(CompletionMixin):
 
     def load_report(self) -> str:
         """What was loaded: sizes, dtypes, threads, cache, and each layer's scales."""
-        c, cache, w = self._config, self.cache, self._weights
+        c, cache, w = self._config, self.cache, self.session.weights
         kinds: dict[str, int] = {}
         for layer in w.layers:
             for part in (layer.q, layer.k, layer.v, layer.out, layer.gate, layer.up, layer.down):
@@ -297,16 +298,34 @@ class Llama(CompletionMixin):
     def sample(self, **params: Any) -> int:
         """Draws a token from the last logits.
 
+        With a seed it is the seed's draw number `n_tokens`: the same context gives the same token,
+        and a loop of `sample` and `eval` draws anew at each step.
+
         Args:
-            **params: fields of `SamplingParams`: temperature, top_k, top_p, min_p, ...
+            **params: fields of `SamplingParams`: temperature (or temp), top_k, top_p, min_p, ...
 
         Raises:
             ParameterError: nothing was evaluated yet.
             SamplingError: parameters out of range, or logits that cannot be sampled from.
         """
-        params.setdefault("seed", self._seed)
-        sampler = Sampler(SamplingParams(**params), self.n_vocab())
+        sampler = self._sampler(params)
+        sampler.skip(self.n_tokens)
         return sampler.sample(self._last_logits(), self._ids)
+
+    def _sampler(self, params: Mapping[str, Any]) -> Sampler:
+        """The sampler that a call's keyword arguments describe."""
+        given = dict(params)
+        if "temp" in given and "temperature" not in given:  # llama_cpp has both spellings
+            given["temperature"] = given.pop("temp")
+        names = [f.name for f in fields(SamplingParams)]
+        unknown = [name for name in given if name not in names]
+        if unknown:
+            raise ParameterError(
+                f"sampling: unknown argument {', '.join(unknown)}; there are {', '.join(names)}"
+            )
+        if given.get("seed") is None:
+            given["seed"] = self._seed
+        return Sampler(SamplingParams(**given), self.n_vocab())
 
     def _last_logits(self) -> NDArray[np.float32]:
         if not self._logits or not len(self._logits[-1]):
@@ -330,9 +349,7 @@ class Llama(CompletionMixin):
         Raises:
             ContextError: the prompt does not fit.
         """
-        params.setdefault("seed", self._seed)
-        sampler = Sampler(SamplingParams(**params), self.n_vocab())
-        return self._generate(list(tokens), reset, sampler)
+        return self._generate(list(tokens), reset, self._sampler(params))
 
     def _generate(self, tokens: list[int], reset: bool, sampler: Sampler) -> Iterator[int]:
         with self._lock:
@@ -399,7 +416,7 @@ class Llama(CompletionMixin):
         return self._template
 
     def close(self) -> None:
-        """Lets go of model and cache. Calling it twice is fine."""
+        """Lets go of model, mapped file and cache. Calling it twice is fine."""
         self._session = None
 
     def __enter__(self) -> Self:

@@ -113,7 +113,16 @@ class Sampler:
             SamplingError: the seed is not an integer >= 0.
         """
         seed = self.params.seed if seed is None else _integer("seed", seed, low=0)
-        self._rng = np.random.Generator(np.random.PCG64(seed))
+        self._bits = np.random.PCG64(seed)
+        self._rng = np.random.Generator(self._bits)
+
+    def skip(self, n: int) -> None:
+        """Leave out the next n draws.
+
+        Raises:
+            SamplingError: n is not an integer >= 0.
+        """
+        self._bits.advance(_integer("skip", n, low=0))
 
     def sample(self, logits: npt.ArrayLike, history: Sequence[int] = ()) -> int:
         """Return the next token. Equal seeds and inputs give equal tokens.

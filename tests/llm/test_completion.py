@@ -442,20 +442,21 @@ def test_bad_parameters(llm, bad):
 
 
 def test_chat_is_cooler_by_default(llm, monkeypatch):
-    from pyggml.llm import completion
+    from pyggml.llm import model
 
     seen = []
-    whole = completion.SamplingParams
+    whole = model.Sampler
 
-    def recorded(**params):
-        seen.append(params.get("temperature"))
-        return whole(**params)
+    def recorded(params, n_vocab):
+        seen.append(params.temperature)
+        return whole(params, n_vocab)
 
-    monkeypatch.setattr(completion, "SamplingParams", recorded)
+    monkeypatch.setattr(model, "Sampler", recorded)
     llm.create_chat_completion(MESSAGES, max_tokens=1)
     llm.create_chat_completion(MESSAGES, max_tokens=1, temperature=1.5)
+    llm.create_chat_completion(MESSAGES, max_tokens=1, temp=1.25)
     llm.create_completion("a", max_tokens=1)
-    assert seen == [0.2, 1.5, None]
+    assert seen == [0.2, 1.5, 1.25, 0.8]
 
 
 def test_caller_arguments_are_left_alone(llm):

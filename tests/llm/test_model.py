@@ -1,6 +1,9 @@
 """`Llama` on tiny models: against the float64 oracle, its calls, its limits."""
 
+import gc
+import shutil
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -308,7 +311,13 @@ def test_sample(model):
         assert drawn[3] == llm.sample(temperature=5.0, top_k=0, top_p=1.0, min_p=0.0, seed=3)
         with pytest.raises(SamplingError):
             llm.sample(temperature=-1)
-        best = llm.sample(temperature=0)
+        for call in (llm.sample, lambda **params: llm.generate([1], **params)):
+            with pytest.raises(ParameterError, match=r"unknown argument heat; .* top_k"):
+                call(heat=1)
+            with pytest.raises(ParameterError, match="unknown argument temp;"):
+                call(temp=1, temperature=1)
+        best = llm.sample(temp=0)
+        assert best == llm.sample(temperature=0)
         assert llm.sample(temperature=0, logit_bias={best: -np.inf}) != best
 
 
@@ -455,6 +464,21 @@ def test_bos_where_the_file_asks_for_it(tmp_path):
         assert llm.tokenize("a")[0] == llm.token_bos()
 
 
+def test_sample_draws_anew_at_each_step(model):
+    """A loop of sample and eval must not meet the same random number again and again."""
+    flat = {"temperature": 1e9, "top_k": 0, "top_p": 1.0, "min_p": 0.0}  # the draw alone decides
+
+    def loop(**seed):
+        with Llama(model, n_ctx=32, **seed) as llm:
+            llm.eval(prompt(3))
+            for _ in range(20):
+                llm.eval([llm.sample(**flat)])
+            return llm.input_ids.tolist()[3:]
+
+    assert len(set(loop(seed=1))) > 10
+    assert loop(seed=1) == loop(seed=1) != loop(seed=2)
+
+
 # ---- the end ----
 
 
@@ -475,6 +499,23 @@ def test_close(model):
         pass
     with pytest.raises(ParameterError, match="closed"):
         llm.eval([1])
+    assert llm.n_vocab() > 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+def test_close_unmaps_the_file(model, tmp_path):
+    path = tmp_path / "closed.gguf"
+    shutil.copy(model, path)
+
+    def is_mapped():
+        gc.collect()
+        return str(path) in Path("/proc/self/maps").read_text()
+
+    with Llama(path, n_ctx=8) as llm:
+        llm.eval([1])
+        assert is_mapped()
+    assert not is_mapped()
+    assert llm.n_ctx() == 8
 
 
 @pytest.mark.parametrize("n", [266, 268])

@@ -283,6 +283,11 @@ def test_the_seed_decides():
     assert draw(Sampler(OFF, 300)) != draw(Sampler(OFF, 300))
     with pytest.raises(SamplingError, match="seed"):
         sampler.reset(-1)
+    sampler.reset(5)
+    sampler.skip(7)
+    assert draw(sampler, 33) == first[7:]
+    with pytest.raises(SamplingError, match="skip"):
+        sampler.skip(-1)
 
 
 def test_draws_follow_the_distribution_by_inversion():
