@@ -12,7 +12,9 @@
 
 #include "kernels/kernels.h"
 #include "ops/attn_tile.h"
+#include "ops/ints.h"
 #include "ops/rows.h"
+#include "ops/rules.h"
 
 /* Query floats of a block: with its scores and a tile of K and V it stays in L2. */
 #define BLOCK_FLOATS 6144
@@ -28,9 +30,7 @@
 /* ---- infer --------------------------------------------------------------------------------- */
 
 static pyg_status check_types(const pyg_infer *in) {
-    for (int i = 0; i < 3; i++)
-        if (!(pyg_dtype_row(in->src[i]->t.dtype)->flags & PYG_DT_FLOAT))
-            return pyg_op_fail(in, PYG_STATUS_dtype, "q, k and v must be of float types");
+    for (int i = 0; i < 3; i++) PYG_TRY(pyg_need_float(in, i));
     const pyg_operand *mask = in->src[3];
     if (mask != NULL && mask->t.dtype != PYG_DTYPE_f32 && mask->t.dtype != PYG_DTYPE_f16)
         return pyg_op_fail(in, PYG_STATUS_dtype, "the mask must be f32 or f16");
@@ -77,7 +77,7 @@ pyg_status pyg_infer_flash_attn_ext(pyg_infer *in) {
                            "a result in %s needs a head size that is a multiple of %d",
                            pyg_dtype_row(dtype)->name, pyg_dtype_row(dtype)->block);
     const int64_t ne[PYG_MAX_DIMS] = {v->ne[0], q->ne[2], q->ne[1], q->ne[3]};
-    return pyg_tensor_init(&in->out, dtype, q->ndim, ne);
+    return pyg_infer_result(in, dtype, q->ndim, ne);
 }
 
 /* ---- plan ---------------------------------------------------------------------------------- */
@@ -93,20 +93,17 @@ typedef struct layout {
     int64_t part; /* floats of a unit's o, max and sum */
 } layout;
 
-static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
-
 static layout layout_of(const pyg_node_io *io) {
     const pyg_tensor *q = io->src[0], *k = io->src[1], *v = io->src[2];
     const int64_t n_tok = q->ne[1], n_cells = k->ne[1];
     layout l = {.group = q->ne[2] / k->ne[2]};
-    const int64_t rows = max64(BLOCK_ROWS_MIN, min64(BLOCK_ROWS_MAX, BLOCK_FLOATS / q->ne[0]));
-    l.tokens = max64(1, min64(n_tok, rows / max64(1, l.group)));
-    l.n_blocks = ceil_div(n_tok, l.tokens);
+    const int64_t rows =
+        pyg_max64(BLOCK_ROWS_MIN, pyg_min64(BLOCK_ROWS_MAX, BLOCK_FLOATS / q->ne[0]));
+    l.tokens = pyg_max64(1, pyg_min64(n_tok, rows / pyg_max64(1, l.group)));
+    l.n_blocks = pyg_ceil_div(n_tok, l.tokens);
     l.cells = n_tok <= FEW_TOKENS ? FEW_CELLS : SOME_CELLS;
-    if (l.n_blocks >= SOME_BLOCKS) l.cells = max64(1, n_cells);
-    l.n_chunks = max64(1, ceil_div(n_cells, l.cells));
+    if (l.n_blocks >= SOME_BLOCKS) l.cells = pyg_max64(1, n_cells);
+    l.n_chunks = pyg_max64(1, pyg_ceil_div(n_cells, l.cells));
     l.n_units = l.group == 0 ? 0 : q->ne[3] * k->ne[2] * l.n_blocks * l.n_chunks;
     l.part = l.group * l.tokens * (2 * v->ne[0] + 3); /* o and the sums are doubles */
     l.part += l.part % 2;
@@ -118,15 +115,10 @@ static pyg_attn_block block_of(const pyg_node_io *io, const layout *l, int64_t t
     const int64_t dv = io->src[2]->ne[0];
     return (pyg_attn_block){.d = io->src[0]->ne[0],
                             .dv = dv,
-                            .ldv = ceil_div(dv, 16) * 16,
+                            .ldv = pyg_ceil_div(dv, 16) * 16,
                             .rows = l->group * tokens,
                             .tokens = tokens,
                             .scale = params->scale};
-}
-
-static int64_t saturating_mul(int64_t a, int64_t b) {
-    int64_t n;
-    return __builtin_mul_overflow(a, b, &n) ? INT64_MAX : n;
 }
 
 /* Scratch: work space of the tiles, a unit's part (unused when that is in shared memory), then
@@ -135,12 +127,13 @@ pyg_status pyg_plan_flash_attn_ext(const pyg_node_io *io, pyg_plan *plan) {
     const pyg_tensor *q = io->src[0], *v = io->src[2];
     const layout l = layout_of(io);
     pyg_attn_block b = block_of(io, &l, l.tokens);
-    const int64_t cells = min64(l.cells, io->src[1]->ne[1]);
-    plan->n_tasks[0] = pyg_split(l.n_units, saturating_mul(saturating_mul(cells, b.rows), 2 * b.d));
+    const int64_t cells = pyg_min64(l.cells, io->src[1]->ne[1]);
+    plan->n_tasks[0] =
+        pyg_split(l.n_units, pyg_saturating_mul(pyg_saturating_mul(cells, b.rows), 2 * b.d));
     if (l.n_chunks > 1) {
         plan->n_phases = 2;
         plan->n_tasks[1] =
-            pyg_split(q->ne[1] * q->ne[2] * q->ne[3], saturating_mul(l.n_chunks, v->ne[0]));
+            pyg_split(q->ne[1] * q->ne[2] * q->ne[3], pyg_saturating_mul(l.n_chunks, v->ne[0]));
     }
     const int64_t parts = l.n_chunks > 1 ? l.n_units : 0;
     size_t floats, shared;
@@ -198,7 +191,7 @@ static void run_unit(const pyg_task *task, const layout *l, int64_t u) {
     const pyg_tensor *q = task->io.src[0], *k = task->io.src[1];
     const unit at = unit_at(&task->io, l, u);
     const int64_t t0 = at.block * l->tokens;
-    pyg_attn_block b = block_of(&task->io, l, min64(l->tokens, q->ne[1] - t0));
+    pyg_attn_block b = block_of(&task->io, l, pyg_min64(l->tokens, q->ne[1] - t0));
     float *part = (float *)task->scratch + pyg_attn_layout(&b, (float *)task->scratch);
     float *row = part + l->part;
     if (l->n_chunks > 1) part = (float *)task->shared + part_index(&task->io, l, &at) * l->part;
@@ -212,9 +205,9 @@ static void run_unit(const pyg_task *task, const layout *l, int64_t u) {
         if (from != b.q + r * b.d) memcpy(b.q + r * b.d, from, (size_t)b.d * sizeof *b.q);
     }
     const pyg_attn_place place = {k, task->io.src[2], task->io.src[3], at.head, at.batch, t0};
-    const int64_t last = min64(k->ne[1], (at.chunk + 1) * l->cells);
+    const int64_t last = pyg_min64(k->ne[1], (at.chunk + 1) * l->cells);
     for (int64_t c = at.chunk * l->cells; c < last; c += PYG_ATTN_TILE)
-        pyg_attn_tile(&b, &place, c, min64(PYG_ATTN_TILE, last - c));
+        pyg_attn_tile(&b, &place, c, pyg_min64(PYG_ATTN_TILE, last - c));
     for (int64_t r = 0; l->n_chunks == 1 && r < b.rows; r++)
         write_row(task->io.dst,
                   (int64_t[3]){at.head * l->group + r / b.tokens, t0 + r % b.tokens, at.batch},
@@ -227,7 +220,7 @@ static void join_row(const pyg_task *task, const layout *l, int64_t n) {
     int64_t i[3];
     pyg_row_index(task->io.dst->ne, n, i);
     const unit at = {i[2], i[0] / l->group, i[1] / l->tokens, 0};
-    const int64_t tokens = min64(l->tokens, q->ne[1] - at.block * l->tokens);
+    const int64_t tokens = pyg_min64(l->tokens, q->ne[1] - at.block * l->tokens);
     pyg_attn_block b = block_of(&task->io, l, tokens);
     const int64_t r = i[0] % l->group * tokens + i[1] % l->tokens;
     float *parts = (float *)task->shared + part_index(&task->io, l, &at) * l->part;

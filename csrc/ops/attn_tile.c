@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
+#include "ops/ints.h"
 #include "ops/rows.h"
 
 #define TILE PYG_ATTN_TILE
@@ -12,8 +13,6 @@
 /* Up to this many rows, dots on K as it lies beat decoding it for gemm_tile: by 20 % at 3 rows, by
  * nothing at 4 to 5 with f8_e4m3 (one thread, AVX2, 4096 cells, heads of 64). */
 #define DOT_ROWS 4
-
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* ---- work space ---------------------------------------------------------------------------- */
 
@@ -83,7 +82,7 @@ static void scores(const pyg_attn_block *b, const pyg_attn_place *at, int64_t c0
     }
     const pyg_to_f32_fn to_f32 = pyg_to_f32(k->dtype);
     for (int64_t c = 0; c < n; c += PANEL) {
-        const int64_t cols = min64(PANEL, n - c);
+        const int64_t cols = pyg_min64(PANEL, n - c);
         for (int64_t i = 0; i < cols; i++)
             to_f32(pyg_row(k, c0 + c + i, at->head, at->batch), b->k_rows + i * b->d, b->d);
         pyg_k->pack_panel16(b->k_rows, b->d, cols, b->d, b->panel);
@@ -102,9 +101,9 @@ static void weights(const pyg_attn_block *b, const tile_mask *m) {
 static void add_values(const pyg_attn_block *b, int64_t first, int64_t n_rows, int64_t n,
                        const float *v) {
     for (int64_t j = 0; j < b->dv; j += PANEL) {
-        const int64_t cols = min64(PANEL, b->dv - j);
+        const int64_t cols = pyg_min64(PANEL, b->dv - j);
         for (int64_t c = 0; c < n; c += SUM_CELLS)
-            pyg_k->gemm_tile(min64(SUM_CELLS, n - c), v + c * b->ldv + j, b->ldv,
+            pyg_k->gemm_tile(pyg_min64(SUM_CELLS, n - c), v + c * b->ldv + j, b->ldv,
                              b->s + first * TILE + c, TILE, n_rows, b->pv, PANEL, cols, c > 0);
         for (int64_t r = 0; r < n_rows; r++)
             pyg_k->decay_add(cols, b->shrink[first + r], b->pv + r * PANEL,

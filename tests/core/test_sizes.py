@@ -64,10 +64,13 @@ def test_the_limit() -> None:
 def test_results_are_limited_too() -> None:
     g = pg.Graph()
     x, y = g.input("x", (2**40, 1), "f8_e4m3"), g.input("y", (1, 2**40), "f8_e4m3")
+    many, one = g.input("q", (2**30, 2**30, 1)), g.input("k", (1, 1, 1))
+    wide = g.input("v", (1, 1, 2**20))
     for build, op, operand in (
         (lambda: x + y, "add", "a 'x' is"),
         (lambda: pg.ops.cast(g.input("z", (2**61,), "f8_e4m3"), "f32"), "cast", "x 'z' is"),
         (lambda: pg.ops.mul_mat(x, y.reshape(2**40, 1)), "mul_mat", "w 'x' is"),
+        (lambda: pg.ops.flash_attn_ext(many, one, wide, scale=1), "flash_attn_ext", "v 'v' is"),
     ):
         with pytest.raises(pg.ShapeError, match=f"^{op}: .*2\\^62 bytes.*{operand}"):
             build()

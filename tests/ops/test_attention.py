@@ -224,8 +224,12 @@ def test_refused_dtypes():
     g = pg.Graph()
     q, kv = g.input("q", Q), g.input("kv", KV)
     integers, mask = g.input("i", KV, "i32"), g.input("m", (5, 7), "bf16")
-    for operands in ((integers, kv, kv), (q, integers, kv), (q, kv, integers)):
-        with pytest.raises(pg.DTypeError, match="q, k and v must be of float types"):
+    for name, operands in {
+        "q": (integers, kv, kv),
+        "k": (q, integers, kv),
+        "v": (q, kv, integers),
+    }.items():
+        with pytest.raises(pg.DTypeError, match=f"flash_attn_ext: {name} must have a float dtype"):
             pg.ops.flash_attn_ext(*operands, scale=0.1)
     with pytest.raises(pg.DTypeError, match="the mask must be f32 or f16"):
         pg.ops.flash_attn_ext(q, kv, kv, mask, scale=0.1)
