@@ -30,7 +30,8 @@ class Node:
 
     Supports `+ - * /` with nodes, tensors, arrays and Python scalars (numpy broadcasting), `@`
     (numpy's product), unary `-`, `abs`, the powers 2 and 0.5, and indexing by integers, slices,
-    `...` and None (views).
+    `...` and None (views). `sum`, `mean`, `argmax`, `argsort`, `cumsum` and `transpose` take axes
+    as numpy's methods do.
     """
 
     __slots__ = ("_dtype", "_graph", "_id", "_shape")
@@ -111,6 +112,54 @@ class Node:
         from pyggml import ops
 
         return ops.cast(self, dtype)
+
+    def transpose(self, *axes: Any) -> Node:
+        """The view with its axes in another order, numpy's transpose; without any: reversed."""
+        from pyggml import ops
+
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        return ops.permute(self, order) if order else self.T
+
+    def sum(
+        self, axis: int | None = None, dtype: DTypeLike | None = None, *, keepdims: bool = False
+    ) -> Node:
+        """The sum along an axis or of all, f32 unless `dtype` is given. See `pyggml.ops.sum`."""
+        from pyggml import ops
+        from pyggml.ops.axes import reduce_along
+
+        if axis is None and not keepdims:
+            return ops.sum(self, dtype=dtype)
+        return reduce_along("sum", lambda x: ops.sum_rows(x, dtype=dtype), self, axis, keepdims)
+
+    def mean(
+        self, axis: int | None = None, dtype: DTypeLike | None = None, *, keepdims: bool = False
+    ) -> Node:
+        """The mean along an axis or of all, f32 unless `dtype` is given. See `pyggml.ops.mean`."""
+        from pyggml import ops
+        from pyggml.ops.axes import reduce_along
+
+        return reduce_along("mean", lambda x: ops.mean(x, dtype=dtype), self, axis, keepdims)
+
+    def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Node:
+        """Where the largest element is along an axis or of all. See `pyggml.ops.argmax`."""
+        from pyggml import ops
+        from pyggml.ops.axes import reduce_along
+
+        return reduce_along("argmax", ops.argmax, self, axis, keepdims)
+
+    def argsort(self, axis: int | None = -1) -> Node:
+        """The indices that sort along an axis, stable. See `pyggml.ops.argsort`."""
+        from pyggml import ops
+        from pyggml.ops.axes import scan_along
+
+        return scan_along("argsort", ops.argsort, self, axis)
+
+    def cumsum(self, axis: int | None = None, dtype: DTypeLike | None = None) -> Node:
+        """Running sums along an axis or over all, f32 without `dtype`. See `pyggml.ops.cumsum`."""
+        from pyggml import ops
+        from pyggml.ops.axes import scan_along
+
+        return scan_along("cumsum", lambda x: ops.cumsum(x, dtype=dtype), self, axis)
 
     def __getitem__(self, index: Any) -> Node:
         from pyggml import ops
