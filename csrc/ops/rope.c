@@ -35,9 +35,10 @@ pyg_status pyg_infer_rope(pyg_infer *in) {
             return pyg_op_fail(in, PYG_STATUS_shape, "freq_factors must be (%lld,)",
                                (long long)(p->n_dims / 2));
     }
-    if (p->ext_factor > 0.0f && (p->n_ctx_orig < 1 || !(p->freq_base > 1.0f)))
+    if (p->ext_factor > 0.0f && (p->n_ctx_orig < 1 || !(p->freq_base > 1.0f) ||
+                                 !(p->beta_fast > 0.0f) || !(p->beta_slow > 0.0f)))
         return pyg_op_fail(in, PYG_STATUS_param,
-                           "ext_factor needs n_ctx_orig, and a freq_base above 1");
+                           "ext_factor needs n_ctx_orig, a freq_base above 1, betas above 0");
     pyg_dtype dtype;
     PYG_TRY(pyg_result_dtype(in, p->dtype, 0, 0, &dtype));
     return pyg_infer_result(in, dtype, x->ndim, x->ne);

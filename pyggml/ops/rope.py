@@ -61,8 +61,8 @@ def rope(
 
     Raises:
         ShapeError: operands that do not fit.
-        ParameterError: n_dims odd or above D, an unknown mode, a base, scale or beta that is not
-            positive; ext_factor without n_ctx_orig or with a base of at most 1.
+        ParameterError: n_dims odd or above D, an unknown mode, a base or scale that is not
+            positive; ext_factor without n_ctx_orig or betas, or with a base of at most 1.
         DTypeError: pos that is no integer, freq_factors other than f32.
     Source: Su et al. 2021 (RoFormer); Black et al. 2022 for neox; Peng et al. 2023 (YaRN);
         csrc/ops/rope.c; ggml_rope_ext for the parameters.

@@ -101,7 +101,8 @@ static void test_enum_range(pyg_graph *g) {
     CHECK(pyg_graph_input(g, "pos", PYG_DTYPE_i32, 1, tokens, &pos) == PYG_OK);
     ids[0] = x;
     ids[1] = pos;
-    pyg_rope_params p = {.n_dims = 4, .freq_base = 10000, .freq_scale = 1, .dtype = -1};
+    pyg_rope_params p = {
+        .n_dims = 4, .freq_base = 10000, .freq_scale = 1, .attn_factor = 1, .dtype = -1};
     for (int64_t mode = -1; mode <= 3; mode++) {
         const int known = mode == PYG_ROPE_NORM || mode == PYG_ROPE_NEOX;
         p.mode = mode;

@@ -137,6 +137,8 @@ def test_no_heads():
 
 # ---- YaRN ------------------------------------------------------------------------------------
 
+NO_YARN = [{"n_ctx_orig": 0}, {"freq_base": 1.0}, {"freq_base": 0.5}]
+NO_YARN += [{"beta_fast": 0.0}, {"beta_slow": 0.0}]
 YARN = {"n_ctx_orig": 4096, "freq_base": 10000.0, "freq_scale": 0.25, "ext_factor": 1.0}
 
 
@@ -218,14 +220,14 @@ def test_without_ext_factor_the_other_parameters_do_not_count():
 
 def test_yarn_refused():
     x = pg.Graph().input("x", (3, 2, 8))
-    for change in ({"n_ctx_orig": 0}, {"freq_base": 1.0}, {"freq_base": 0.5}):
+    for change in NO_YARN:
         with pytest.raises(pg.ParameterError, match="rope: ext_factor needs n_ctx_orig"):
             pg.ops.rope(x, [0, 1, 2], **{**YARN, **change})
     for name, values in {
         "ext_factor": (-1.0, np.nan, np.inf),
         "attn_factor": (np.nan, np.inf),
-        "beta_fast": (0.0, -1.0, np.nan),
-        "beta_slow": (0.0, -1.0, np.nan),
+        "beta_fast": (-1e-9, -1.0, np.nan),
+        "beta_slow": (-1e-9, -1.0, np.nan),
         "n_ctx_orig": (-1, 2**31, 2**70),
     }.items():
         for value in values:
