@@ -100,18 +100,17 @@ def test_the_stored_bytes_are_the_quotients(flash):
         assert not stored[x.size :].any()
 
 
-@pytest.mark.parametrize(("t", "ulps"), [(1, 1), (T, 4), (200, 16)])
+@pytest.mark.parametrize(("t", "ulps"), [(1, (1, 1)), (T, (4, 4)), (200, (4, 13))])
 def test_direction_of_the_scale(t, ulps, flash):
     """C2: V = 1000 fits under the scale 1000/448, where 448 is the largest code, 0x7E.
 
-    Over many positions the F32 sums of weights and of weighted values round apart: at 200 up to 6
-    ulp were seen with flash attention, 13 with plain.
+    The plain path sums 256 products a row in F32, as every matrix product does: 12 ulp were seen.
     """
     q, k, _ = random_qkv(t=t)
     v = np.full((t, G, D), 1000, np.float32)
     out, _, values = attend(q, k, v, (None, float(np.float32(1000 / 448))), flash)
     assert (values[: v.size] == 0x7E).all()
-    assert nmse.ulp_diff_f32(out, np.full_like(out, 1000)).max() <= ulps
+    assert nmse.ulp_diff_f32(out, np.full_like(out, 1000)).max() <= ulps[0 if flash else 1]
 
 
 def test_without_a_scale_large_values_clip_and_are_counted(flash):
