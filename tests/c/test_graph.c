@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "graph/plan.h"
 #include "ops/op.h"
 #include "pyggml.h"
 
@@ -160,8 +161,30 @@ static void test_run(void) {
     pyg_program_free(p);
 }
 
+/* Odd sizes: every offset is a multiple of 64, what lives together is disjoint, and the biggest is
+ * placed first: in any other order 8 and 7 could not share what 15 leaves. */
+static void test_plan(void) {
+    pyg_lifetime items[] = {{7 * 64 - 63, 0, 1, 0}, {8 * 64 - 1, 1, 2, 0}, {15 * 64 - 5, 3, 4, 0},
+                            {1, 0, 4, 0},           {2 * 64, 2, 3, 0},     {0, 0, 4, 0}};
+    enum { N = sizeof items / sizeof items[0] };
+    int32_t order[N];
+    size_t total = 0;
+    CHECK(pyg_plan_offsets(items, N, order, &total) == PYG_OK);
+    CHECK(total == 18 * 64);
+    for (int i = 0; i < N; i++) {
+        CHECK(items[i].offset % 64 == 0);
+        CHECK(items[i].offset + items[i].bytes <= total);
+        for (int j = 0; j < i; j++) {
+            const pyg_lifetime *a = &items[i], *b = &items[j];
+            const int meet = a->first <= b->last && b->first <= a->last;
+            CHECK(!meet || a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset);
+        }
+    }
+}
+
 int main(void) {
     pyg_ops_init();
+    test_plan();
     CHECK(pyg_isa_init("bogus") == PYG_STATUS_param);
     CHECK(pyg_isa_init(NULL) == PYG_OK);
     pyg_graph *g = NULL;

@@ -194,6 +194,17 @@ def scratch() -> int:
 MIB = 1 << 20
 
 
+def test_a_small_tensor_lies_where_a_large_one_comes_later() -> None:
+    g = pg.Graph()
+    x = g.input("x", (256, 1024))  # 1 MiB, dead when the large one is made
+    turned = pg.ops.cont(x.T)
+    large = pg.ops.concat(turned, turned, 0)  # 2 MiB
+    program = g.compile(large, 1)
+    assert program.arena_bytes < 3.25 * (1 << 20)
+    feed = np.arange(256 * 1024, dtype=np.float32).reshape(256, 1024)
+    assert np.array_equal(program(x=feed), np.concatenate([feed.T, feed.T]))
+
+
 def test_a_chain_runs_in_place() -> None:
     g = pg.Graph()
     node = g.input("x", (MIB,))

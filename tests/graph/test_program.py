@@ -297,6 +297,22 @@ def test_threads(threads) -> None:
         assert program(x=feed).tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize("n_tokens", [5, 300])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_work_space_serves_every_step(threads, n_tokens) -> None:
+    """The product needs much of it, the steps before and after it little."""
+    w, feed = rand(800, 1056), rand(n_tokens, 1056).astype(np.float16)
+    g = pg.Graph()
+    x = g.input("x", feed.shape, "f16")
+    product = pg.ops.mul_mat(w, pg.ops.scale(x, 1.0))
+    last = pg.ops.rms_norm(product)
+    got = g.compile([product, last], threads)(x=feed)
+    wanted = feed.astype(np.float64) @ w.astype(np.float64).T
+    np.testing.assert_allclose(got[0], wanted, rtol=0, atol=1e-3)
+    scale = 1 / np.sqrt((wanted**2).mean(axis=1, keepdims=True))
+    np.testing.assert_allclose(got[1], wanted * scale, rtol=0, atol=1e-4)
+
+
 def test_thread_counts_are_checked() -> None:
     g = pg.Graph()
     x = g.input("x", (1,))

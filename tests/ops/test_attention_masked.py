@@ -124,6 +124,17 @@ def test_nan_reaches_those_who_see_it_only(side, dtype):
     assert same_bits(y[:, ~sees], clean[:, ~sees])
 
 
+@pytest.mark.parametrize("n_tokens", [1, 9])
+def test_nan_without_a_mask(n_tokens):
+    q, k, v = case(n_tokens, 70, heads=(6, 2))
+    clean = run(q, k, v)
+    v.raw.view(np.float32)[0, 65, 64 + 5] = np.nan  # kv head 1, column 5
+    y = run(q, k, v)
+    assert np.isnan(y[:, :, 3:, 5]).all()
+    y[:, :, 3:, 5] = clean[:, :, 3:, 5]
+    assert same_bits(y, clean)
+
+
 def test_infinite_v_where_hidden():
     q, k, v = case(4, 70, k_dtype="f16")
     mask = open_mask(4, 70, 2.0)

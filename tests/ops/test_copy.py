@@ -227,6 +227,19 @@ def test_cpy_into_a_part(src, dst, where):
         np.testing.assert_array_equal(decode(result), expected[where])
 
 
+@pytest.mark.parametrize("dst", SCALARS)
+def test_long_strided_rows(dst):
+    x = encode(rand(3, 5024, scale=5.0), "q8_0" if dst == "f32" else "f32")
+    target = pg.zeros((3, 10048), dst)
+    out = pg.ops.cpy(x, pg.Graph().const(target)[:, 1::2])
+    expected = oracle.cast(decode(x).astype(np.float32), dst)
+    np.testing.assert_array_equal(decode(run(out)), expected)
+    np.testing.assert_array_equal(decode(target)[:, 1::2], expected)
+    assert not decode(target)[:, ::2].any()
+    back = pg.ops.cast(pg.Graph().const(target)[:, 1::2], "f16" if dst == "f32" else "f32")
+    np.testing.assert_array_equal(decode(run(back)), oracle.cast(expected, back.dtype.name))
+
+
 @pytest.mark.parametrize("dst", BLOCKS)
 def test_cpy_into_blocks(dst):
     before = encode(np.zeros((4, 5, 96)), dst)

@@ -130,6 +130,17 @@ def test_positions_may_be_lists_inputs_or_strided():
     np.testing.assert_allclose(decode(got), expected, atol=1e-6)
 
 
+def test_each_rope_of_a_program_has_its_own_frequencies():
+    x, pos = rand(5, 2, 32).astype(np.float32), positions(5)
+    settings = [{"freq_base": 1e4}, {"freq_base": 500.0, "n_dims": 16}, {"freq_scale": 0.5}]
+    g = pg.Graph()
+    nodes = [pg.ops.rope(g.const(x), pos, mode="neox", **params) for params in settings]
+    together = g.compile(nodes)()
+    for node, params in zip(together, settings, strict=True):
+        alone = pg.ops.rope(pg.Graph().const(x), pos, mode="neox", **params)
+        assert np.array_equal(node, run(alone).numpy())
+
+
 def test_no_heads():
     node = pg.ops.rope(pg.Graph().const(np.zeros((3, 0, 8), np.float32)), [0, 1, 2])
     assert run(node).shape == (3, 0, 8)
