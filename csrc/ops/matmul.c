@@ -4,30 +4,13 @@
  * lies. Many: panels of 16 rows of w are decoded to F32 and packed once, then swept over a block of
  * tokens by gemm_tile. The path and the split into tasks follow from the shapes alone, so the bits
  * do not depend on the threads. */
+#include "ops/gemm.h"
 #include "ops/ops.h"
-
-#include <string.h>
-
-#include "kernels/kernels.h"
-#include "ops/ints.h"
-#include "ops/rows.h"
 #include "ops/rules.h"
 
-/* Below this many tokens rows are dotted. The paths cross at 7 tokens for f8_e4m3 and at 16 for f16
- * (one thread, AVX2, N x K of a 135M model): one threshold serves all. */
-#define FEW_TOKENS 8
 /* Bytes of w that a task of the few-tokens path streams at least. */
 #define FEW_BYTES 16384
 #define FEW_ROWS_MAX 256
-/* A packed panel of PANEL_K columns (16 KB) stays in L1 while the tokens go by. */
-#define PANEL 16
-#define PANEL_K 256
-/* Tokens of a task, and of the slice of x that stays in L2 while all panels of the task use it. */
-#define TASK_TOKENS 256
-#define SLICE_TOKENS 48
-/* Rows of w in a task of the many-tokens path: enough tasks first, then few passes over x. */
-#define TASK_ROWS_MAX 64
-#define TASKS_WANTED 12
 
 /* ---- infer --------------------------------------------------------------------------------- */
 
@@ -69,38 +52,31 @@ typedef struct layout {
     int64_t n_units;
 } layout;
 
-static int64_t clamp64(int64_t a, int64_t lo, int64_t hi) { return a < lo ? lo : pyg_min64(a, hi); }
-
-/* Rows are runs of floats at a stride of whole floats: what gemm_tile can walk. */
-static bool is_f32_rows(const pyg_tensor *t) {
-    return t->dtype == PYG_DTYPE_f32 && pyg_row_contiguous(t) && t->nb[1] % sizeof(float) == 0;
-}
-
 static int64_t few_rows(const pyg_tensor *w, bool gather) {
     const size_t bytes = pyg_row_bytes(gather ? PYG_DTYPE_f32 : w->dtype, w->ne[0]);
     if (bytes == 0) return FEW_ROWS_MAX;
-    return clamp64(pyg_ceil_div(FEW_BYTES, (int64_t)pyg_min64((int64_t)bytes, FEW_BYTES)), 1,
-                   FEW_ROWS_MAX);
+    return pyg_clamp64(pyg_ceil_div(FEW_BYTES, (int64_t)pyg_min64((int64_t)bytes, FEW_BYTES)), 1,
+                       FEW_ROWS_MAX);
 }
 
 static layout layout_of(const pyg_node_io *io) {
     const pyg_tensor *w = io->src[0], *x = io->src[1], *dst = io->dst;
     const int64_t n = w->ne[1], n_tok = x->ne[1], k = w->ne[0];
-    layout l = {.convert = !is_f32_rows(x),
+    layout l = {.convert = !pyg_is_f32_rows(x),
                 .gather = !pyg_row_contiguous(w),
-                .direct = is_f32_rows(dst),
-                .few = n_tok < FEW_TOKENS};
+                .direct = pyg_is_f32_rows(dst),
+                .few = n_tok < PYG_FEW_TOKENS};
     /* multiples of 32 where dst is of a block format */
-    const int64_t step = pyg_round_up(PANEL, pyg_dtype_row(dst->dtype)->block);
+    const int64_t step = pyg_round_up(PYG_PANEL, pyg_dtype_row(dst->dtype)->block);
     if (l.few) {
         l.rows = pyg_round_up(few_rows(w, l.gather), step);
         l.tokens = n_tok;
         l.n_blocks = 1;
     } else {
-        l.rows = pyg_round_up(clamp64(n / TASKS_WANTED, 1, TASK_ROWS_MAX), step);
-        l.tokens = TASK_TOKENS;
-        l.n_blocks = pyg_ceil_div(n_tok, TASK_TOKENS);
-        l.kc = k == 0 ? 0 : pyg_round_up(pyg_ceil_div(k, pyg_ceil_div(k, PANEL_K)), 32);
+        l.rows = pyg_unit_rows(n, step);
+        l.tokens = PYG_TASK_TOKENS;
+        l.n_blocks = pyg_ceil_div(n_tok, PYG_TASK_TOKENS);
+        l.kc = pyg_panel_columns(k);
     }
     l.n_chunks = pyg_ceil_div(n, l.rows);
     const int64_t batches = l.few ? w->ne[2] * w->ne[3] : x->ne[2] * x->ne[3];
@@ -108,19 +84,14 @@ static layout layout_of(const pyg_node_io *io) {
     return l;
 }
 
-static bool add_floats(size_t *bytes, int64_t a, int64_t b) {
-    size_t n;
-    return __builtin_mul_overflow((size_t)a, (size_t)b, &n) ||
-           __builtin_mul_overflow(n, sizeof(float), &n) || __builtin_add_overflow(*bytes, n, bytes);
-}
-
 /* Scratch, in this order. few: gathered rows, results. many: rows of a panel, panels, results. */
 static bool scratch_of(const pyg_node_io *io, const layout *l, size_t *bytes) {
     const int64_t k = io->src[0]->ne[0];
     if (l->few)
-        return (l->gather && add_floats(bytes, l->rows, k)) || add_floats(bytes, l->rows, 1);
-    return add_floats(bytes, PANEL + l->rows, l->kc) ||
-           (!l->direct && add_floats(bytes, l->rows, l->tokens));
+        return (l->gather && pyg_add_floats(bytes, l->rows, k)) ||
+               pyg_add_floats(bytes, l->rows, 1);
+    return pyg_add_floats(bytes, PYG_PANEL + l->rows, l->kc) ||
+           (!l->direct && pyg_add_floats(bytes, l->rows, l->tokens));
 }
 
 pyg_status pyg_plan_mul_mat(const pyg_node_io *io, pyg_plan *plan) {
@@ -133,7 +104,7 @@ pyg_status pyg_plan_mul_mat(const pyg_node_io *io, pyg_plan *plan) {
     plan->n_tasks[phase] = pyg_split(l.n_units, work);
     if (l.convert) plan->n_tasks[0] = pyg_split(pyg_n_rows(x), x->ne[0]);
     if (scratch_of(io, &l, &plan->scratch_bytes) ||
-        (l.convert && add_floats(&plan->shared_bytes, pyg_n_rows(x), x->ne[0])))
+        (l.convert && pyg_add_floats(&plan->shared_bytes, pyg_n_rows(x), x->ne[0])))
         return pyg_fail(PYG_STATUS_no_memory,
                         "mul_mat: the work space would pass the address space");
     return PYG_OK;
@@ -141,20 +112,11 @@ pyg_status pyg_plan_mul_mat(const pyg_node_io *io, pyg_plan *plan) {
 
 /* ---- run ----------------------------------------------------------------------------------- */
 
-/* n elements from k0 on of a row, as F32 at `to`. */
-static void load_span(const pyg_tensor *t, const int64_t i[3], int64_t k0, int64_t n, float *to) {
-    const float *from = pyg_span_in(t, i, k0, n, to);
-    if (from != to && n > 0) memcpy(to, from, (size_t)n * sizeof *to);
-}
-
 static void convert_x(const pyg_task *task) {
     const pyg_tensor *x = task->io.src[1];
-    int64_t first, last, i[3];
+    int64_t first, last;
     pyg_task_range(task, x->ne[0] > 0 ? pyg_n_rows(x) : 0, &first, &last);
-    for (int64_t r = first; r < last; r++) {
-        pyg_row_index(x->ne, r, i);
-        load_span(x, i, 0, x->ne[0], (float *)task->shared + r * x->ne[0]);
-    }
+    pyg_convert_rows(x, first, last, (float *)(void *)task->shared);
 }
 
 /* A chunk of rows of one w batch against all tokens of the x batches that use it. */
@@ -170,7 +132,7 @@ static void few_unit(const pyg_task *task, const layout *l, const pyg_tensor *x,
     const size_t stride = l->gather ? (size_t)k * sizeof(float) : w->nb[1];
     const pyg_mv_fn mv = pyg_mv(l->gather ? PYG_DTYPE_f32 : w->dtype);
     for (int64_t r = 0; l->gather && r < n; r++)
-        load_span(w, (int64_t[3]){n0 + r, w2, w3}, 0, k, rows + r * k);
+        pyg_load_span(w, (int64_t[3]){n0 + r, w2, w3}, 0, k, rows + r * k);
     for (int64_t i3 = w3 * r3; i3 < (w3 + 1) * r3; i3++)
         for (int64_t i2 = w2 * r2; i2 < (w2 + 1) * r2; i2++)
             for (int64_t t = 0; t < x->ne[1]; t++) {
@@ -179,24 +141,6 @@ static void few_unit(const pyg_task *task, const layout *l, const pyg_tensor *x,
                 mv(k, n, from, stride, (const float *)pyg_row(x, t, i2, i3), y);
                 pyg_span_out_end(dst, i, n0, n, y);
             }
-}
-
-/* n rows of w from i[0] on, columns k0 .. k0+kc-1, to a packed panel. */
-static void load_panel(const pyg_tensor *w, const int64_t i[3], int64_t n, int64_t k0, int64_t kc,
-                       float *rows, float *panel) {
-    for (int64_t r = 0; r < n; r++)
-        load_span(w, (int64_t[3]){i[0] + r, i[1], i[2]}, k0, kc, rows + r * kc);
-    pyg_k->pack_panel16(rows, kc, n, kc, panel);
-}
-
-/* All panels of a unit against m tokens, a slice of x at a time. */
-static void sweep(const float *panels, int64_t kc, int64_t n, const float *x, int64_t ldx,
-                  int64_t m, float *y, int64_t ldy, int accumulate) {
-    for (int64_t t = 0; t < m; t += SLICE_TOKENS)
-        for (int64_t c = 0; c < n; c += PANEL)
-            pyg_k->gemm_tile(kc, panels + c * kc, PANEL, x + t * ldx, ldx,
-                             pyg_min64(SLICE_TOKENS, m - t), y + t * ldy + c, ldy,
-                             pyg_min64(PANEL, n - c), accumulate);
 }
 
 /* A chunk of rows of w against a block of tokens of one x batch. */
@@ -210,7 +154,7 @@ static void many_unit(const pyg_task *task, const layout *l, const pyg_tensor *x
     const int64_t i2 = batch % x->ne[2], i3 = batch / x->ne[2];
     const int64_t w2 = i2 / (x->ne[2] / w->ne[2]), w3 = i3 / (x->ne[3] / w->ne[3]);
     float *rows = (float *)task->scratch;
-    float *panels = rows + PANEL * l->kc;
+    float *panels = rows + PYG_PANEL * l->kc;
     float *y = panels + l->rows * l->kc;
     int64_t ldy = l->rows;
     if (l->direct) {
@@ -220,10 +164,10 @@ static void many_unit(const pyg_task *task, const layout *l, const pyg_tensor *x
     const float *xt = (const float *)pyg_row(x, t0, i2, i3);
     for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += l->kc) {
         const int64_t kc = pyg_min64(l->kc, k - k0);
-        for (int64_t c = 0; c < n; c += PANEL)
-            load_panel(w, (int64_t[3]){n0 + c, w2, w3}, pyg_min64(PANEL, n - c), k0, kc, rows,
-                       panels + c * kc);
-        sweep(panels, kc, n, xt + k0, (int64_t)(x->nb[1] / sizeof(float)), m, y, ldy, k0 > 0);
+        for (int64_t c = 0; c < n; c += PYG_PANEL)
+            pyg_load_panel(w, (int64_t[3]){n0 + c, w2, w3}, pyg_min64(PYG_PANEL, n - c), k0, kc,
+                           rows, panels + c * kc);
+        pyg_sweep(panels, kc, n, xt + k0, (int64_t)(x->nb[1] / sizeof(float)), m, y, ldy, k0 > 0);
         if (k == 0) break;
     }
     for (int64_t t = 0; !l->direct && t < m; t++)
@@ -237,13 +181,7 @@ void pyg_run_mul_mat(const pyg_task *task) {
         convert_x(task);
         return;
     }
-    if (l.convert) {
-        x.data = task->shared;
-        x.nb[0] = sizeof(float);
-        x.nb[1] = (size_t)x.ne[0] * x.nb[0];
-        x.nb[2] = (size_t)x.ne[1] * x.nb[1];
-        x.nb[3] = (size_t)x.ne[2] * x.nb[2];
-    }
+    if (l.convert) x = pyg_dense_f32(&x, task->shared);
     int64_t first, last;
     pyg_task_range(task, l.n_units, &first, &last);
     for (int64_t unit = first; unit < last; unit++) {

@@ -136,6 +136,14 @@ PYG_RUN(run_fwht);
 PYG_INFER(infer_mul_mat);
 PYG_PLAN(plan_mul_mat);
 PYG_RUN(run_mul_mat);
+/* matmul_id.c */
+PYG_INFER(infer_mul_mat_id);
+PYG_PLAN(plan_mul_mat_id);
+PYG_RUN(run_mul_mat_id);
+/* out_prod.c */
+PYG_INFER(infer_out_prod);
+PYG_PLAN(plan_out_prod);
+PYG_RUN(run_out_prod);
 /* attention.c */
 PYG_INFER(infer_flash_attn_ext);
 PYG_PLAN(plan_flash_attn_ext);

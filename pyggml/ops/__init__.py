@@ -22,7 +22,7 @@ from pyggml.ops.elementwise import (
     swiglu,
 )
 from pyggml.ops.join import concat, pad, repeat
-from pyggml.ops.matmul import matmul, mul_mat
+from pyggml.ops.matmul import matmul, mul_mat, mul_mat_id, out_prod
 from pyggml.ops.norm import l2_norm, norm, rms_norm
 from pyggml.ops.reduce import argmax, cumsum, mean, sum, sum_rows
 from pyggml.ops.region import acc, set
@@ -90,8 +90,10 @@ __all__ = [
     "mean",
     "mul",
     "mul_mat",
+    "mul_mat_id",
     "neg",
     "norm",
+    "out_prod",
     "pad",
     "permute",
     "reglu",

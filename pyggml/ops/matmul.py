@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyggml.errors import GraphError, ShapeError
 from pyggml.graph import Node, call_op
+from pyggml.ops.rows import _ids
 from pyggml.ops.views import reshape, transpose
 
 if TYPE_CHECKING:
@@ -25,6 +26,45 @@ def mul_mat(w: Any, x: Any, *, dtype: DTypeLike | None = None) -> Node:
     Source: csrc/ops/matmul.c; ggml_mul_mat for the order of the operands.
     """
     return call_op("mul_mat", w, x, dtype=dtype)
+
+
+def mul_mat_id(w: Any, x: Any, ids: Any, *, dtype: DTypeLike | None = None) -> Node:
+    """Products with matrices chosen by index: y[t, u] = w[ids[t, u]] x[t, u], a mixture's experts.
+
+    Scales of the experts are `mul` nodes after it.
+
+    Shapes: w (R, N, K), x (T, U, K) or (T, 1, K), which all U share, ids (T, U) -> (T, U, N).
+    Dtypes: w and x any float, ids i32 or i64; result f32 unless `dtype` is given. Sums are made in
+        f32.
+
+    Args:
+        w: the matrices, one an expert.
+        x: the tokens.
+        ids: matrix numbers in [0, R), of each token U. An index out of range raises RowIndexError
+            when the Program runs.
+        dtype: of the result.
+
+    Raises:
+        ShapeError, DTypeError: operands that do not fit.
+    Source: Shazeer et al. 2017 (mixture of experts); csrc/ops/matmul_id.c; ggml_mul_mat_id for the
+        order of the operands.
+    """
+    return call_op("mul_mat_id", w, x, _ids(ids), dtype=dtype)
+
+
+def out_prod(a: Any, b: Any, *, dtype: DTypeLike | None = None) -> Node:
+    """The sum of outer products: y[..., n, m] = sum over k of a[..., k, m] * b[..., k, n].
+
+    Shapes: a (..., K, M), b (..., K, N) -> (..., N, M). Leading axes of b must be multiples of
+        those of a: a is repeated, each of its matrices for a run of b's.
+    Dtypes: any float on either side; result f32 unless `dtype` is given. Sums are made in f32.
+
+    Raises:
+        ShapeError: sizes K that differ, leading axes that are no multiples.
+        DTypeError: an integer operand.
+    Source: csrc/ops/out_prod.c; ggml_out_prod for the order of the operands.
+    """
+    return call_op("out_prod", a, b, dtype=dtype)
 
 
 def matmul(a: Any, b: Any, *, dtype: DTypeLike | None = None) -> Node:

@@ -27,6 +27,27 @@ def mul_mat(w, x):
         return x @ np.swapaxes(w, -1, -2)
 
 
+def mul_mat_id(w, x, ids):
+    """y[t, u] = w[ids[t, u]] @ x[t, u], or x[t, 0] where x has one row a token.
+
+    Shapes: w (R, N, K), x (T, U or 1, K), ids (T, U) -> (T, U, N). Source: ggml_mul_mat_id.
+    """
+    w, x = np.asarray(w, dtype=np.float64), np.asarray(x, dtype=np.float64)
+    y = np.zeros((*np.shape(ids), w.shape[1]))
+    for t, u in np.ndindex(*np.shape(ids)):
+        with np.errstate(invalid="ignore"):
+            y[t, u] = w[ids[t, u]] @ x[t, u if x.shape[1] > 1 else 0]
+    return y
+
+
+def out_prod(a, b):
+    """y[..., n, m] = sum over k of a[..., k, m] * b[..., k, n]; a repeats as w in mul_mat.
+
+    Shapes: a (..., K, M), b (..., K, N) -> (..., N, M). Source: ggml_out_prod.
+    """
+    return mul_mat(np.swapaxes(np.asarray(a), -1, -2), np.swapaxes(np.asarray(b), -1, -2))
+
+
 def mul_mat_abs(w, x):
     """Sum over k of |w * x|: what the error bound of a dot product is relative to.
 
