@@ -15,7 +15,9 @@
 pyg_status pyg_infer_get_rows(pyg_infer *in) {
     const pyg_result_params *p = in->params;
     const pyg_tensor *x = &in->src[0]->t, *ids = &in->src[1]->t;
-    PYG_TRY(pyg_need_float(in, 0));
+    const bool keep = !pyg_has_flag(x, PYG_DT_FLOAT); /* integers do not pass through F32 */
+    if (keep && p->dtype >= 0 && p->dtype != (int64_t)x->dtype)
+        return pyg_op_fail(in, PYG_STATUS_dtype, "a table of integers keeps its dtype");
     PYG_TRY(pyg_need_index(in, 1));
     if (x->ndim < 2)
         return pyg_op_fail(in, PYG_STATUS_shape, "x needs an axis of rows and one of elements");
@@ -28,8 +30,8 @@ pyg_status pyg_infer_get_rows(pyg_infer *in) {
             return pyg_op_fail(in, PYG_STATUS_shape, "ids must have the batch axes of x, then one");
     }
     int64_t ne[PYG_MAX_DIMS] = {x->ne[0], ids->ne[0], ids->ne[1], ids->ne[2]};
-    pyg_dtype dtype;
-    PYG_TRY(pyg_f32_unless(in, p->dtype, &dtype));
+    pyg_dtype dtype = x->dtype;
+    if (!keep) PYG_TRY(pyg_f32_unless(in, p->dtype, &dtype));
     return pyg_infer_result(in, dtype, ids->ndim + 1, ne);
 }
 
@@ -39,10 +41,11 @@ pyg_status pyg_plan_get_rows(const pyg_node_io *io, pyg_plan *plan) {
     return PYG_OK;
 }
 
-static void zero_span(const pyg_tensor *dst, const pyg_piece *p, float *buf) {
-    float *out = pyg_span_out(dst, p->i, p->j0, buf);
-    memset(out, 0, (size_t)p->n * sizeof(float));
-    pyg_span_out_end(dst, p->i, p->j0, p->n, out);
+/* The result is dense, and zero bytes are 0 in every dtype. */
+static void zero_span(const pyg_tensor *dst, const pyg_piece *p) {
+    const int64_t block = pyg_dtype_row(dst->dtype)->block;
+    char *row = pyg_row(dst, p->i[0], p->i[1], p->i[2]);
+    memset(row + (size_t)(p->j0 / block) * dst->nb[0], 0, (size_t)(p->n / block) * dst->nb[0]);
 }
 
 void pyg_run_get_rows(const pyg_task *task) {
@@ -59,7 +62,7 @@ void pyg_run_get_rows(const pyg_task *task) {
         const int64_t id = pyg_index_at(ids, position);
         if (id < 0 || id >= x->ne[1]) {
             pyg_fault_record(task->fault, position, id);
-            zero_span(dst, &p, buf);
+            zero_span(dst, &p);
             continue;
         }
         const int64_t from[3] = {id, p.i[1], p.i[2]};
@@ -105,7 +108,7 @@ void pyg_run_add_id(const pyg_task *task) {
         const int64_t id = pyg_index_at(task->io.src[2], position);
         if (id < 0 || id >= b->ne[1]) {
             pyg_fault_record(task->fault, position, id);
-            zero_span(dst, &p, buf);
+            zero_span(dst, &p);
             continue;
         }
         const int64_t from[3] = {id, 0, 0};

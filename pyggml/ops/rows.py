@@ -28,7 +28,8 @@ def get_rows(x: Any, ids: Any, *, dtype: DTypeLike | None = None) -> Node:
 
     Shapes: x (R, E), ids (..., n) of 1 to 3 axes -> (..., n, E); or x (..., R, E) with the batch
         axes of ids (..., n).
-    Dtypes: x any float, ids i32 or i64; result f32 unless `dtype` says otherwise.
+    Dtypes: x any, ids i32 or i64; result f32 unless `dtype` says otherwise. Tables of integers
+        keep their dtype.
 
     Args:
         x: the table.

@@ -125,6 +125,22 @@ def test_the_first_bad_id_is_named_whatever_the_threads():
             node.graph.compile(node, threads=threads)()
 
 
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_get_rows_of_integers(kind):
+    info = np.iinfo(kind)
+    table = np.random.default_rng(0).integers(info.min, info.max, (7, 3000), kind)
+    ids = [6, 0, 0, 3]
+    g = pg.Graph()
+    for dtype in (None, np.dtype(kind).name.replace("int", "i")):
+        got = run_threads(pg.ops.get_rows(g.const(table), ids, dtype=dtype)).numpy()
+        assert got.dtype == kind
+        assert np.array_equal(got, table[ids])
+    strided = pg.ops.get_rows(g.const(table)[::2, 1::3], [3, 1])
+    assert np.array_equal(run_threads(strided).numpy(), table[::2, 1::3][[3, 1]])
+    with pytest.raises(pg.RowIndexError, match=r"ids\[1\] = 7"):
+        run(pg.ops.get_rows(g.const(table), [0, 7]))
+
+
 def test_get_rows_refused():
     g = pg.Graph()
     table, batch = g.input("t", (5, 8)), g.input("b", (2, 5, 8))
@@ -141,8 +157,9 @@ def test_get_rows_refused():
     for ids in ([0.5], [True], np.float32([1]), np.array([1], np.uint64), table[0]):
         with pytest.raises(pg.DTypeError, match="ids"):
             pg.ops.get_rows(table, ids)
-    with pytest.raises(pg.DTypeError, match="x must have a float dtype"):
-        pg.ops.get_rows(g.input("i", (5, 8), "i32"), [0])
+    for other in ("f32", "i64"):
+        with pytest.raises(pg.DTypeError, match="a table of integers keeps its dtype"):
+            pg.ops.get_rows(g.input(f"to {other}", (5, 8), "i32"), [0], dtype=other)
     with pytest.raises(pg.ShapeError, match="block"):
         pg.ops.get_rows(table, [0], dtype="q8_0")
 
