@@ -153,6 +153,10 @@ class CompletionMixin:
     def _prompt_ids(self: Llama, prompt: str | bytes | Sequence[int]) -> list[int]:
         if isinstance(prompt, str | bytes):
             prompt = self.tokenize(prompt, special=True)
+        if not hasattr(prompt, "__len__"):
+            raise ParameterError(
+                f"the prompt must be text or token ids, not {type(prompt).__name__}"
+            )
         if len(prompt):
             return [int(t) for t in self.session._check_tokens(prompt)]
         if self.tokenizer.bos_id is None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 import time
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 
 import numpy as np
 
@@ -62,6 +63,9 @@ class Timings:
 class Llama(CompletionMixin):
     """A llama model read from a GGUF file, with one sequence of context.
 
+    Arguments of llama_cpp.Llama that mean nothing here (n_gpu_layers, use_mmap, chat_format ...)
+    are refused, not ignored.
+
     Args:
         model_path: the GGUF file; it is mapped, not copied.
         n_ctx: tokens of context; 0 takes what the model was trained with.
@@ -81,6 +85,7 @@ class Llama(CompletionMixin):
         ModelError: not a llama model, or its tensors or scales do not fit.
         TokenizerError: a vocabulary of another kind.
         ParameterError, DTypeError, OutOfMemoryError: an argument that cannot be.
+        TypeError: an argument that is not there.
     """
 
     def __init__(
@@ -98,7 +103,10 @@ class Llama(CompletionMixin):
         kv_scales: str | KVScales = "file",
         check: bool = False,
         verbose: bool = False,
+        **unknown: Never,
     ) -> None:
+        if unknown:
+            raise TypeError(_no_such_option(type(self), list(unknown)))
         started = time.perf_counter()
         _check_sizes(n_ctx, n_batch, n_threads)
         self.model_path = os.fspath(model_path)
@@ -442,9 +450,19 @@ def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     return n
 
 
+def _no_such_option(cls: type[Llama], names: list[str]) -> str:
+    known = [p.name for p in inspect.signature(cls).parameters.values() if p.kind != p.VAR_KEYWORD]
+    return (
+        f"Llama() has no argument {', '.join(map(repr, names))}: pyggml runs on CPUs and has part "
+        f"of llama_cpp's arguments; they are {', '.join(known)}"
+    )
+
+
 def _check_sizes(n_ctx: int, n_batch: int, n_threads: int | None) -> None:
     for name, value, low in (("n_ctx", n_ctx, 0), ("n_batch", n_batch, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value < 1 << 31:
-            raise ParameterError(f"{name} must be an integer >= {low}, got {value!r}")
+            raise ParameterError(
+                f"{name} must be an integer in [{low}, {(1 << 31) - 1}], got {value!r}"
+            )
     if n_threads is not None and not 1 <= n_threads <= _core.MAX_THREADS:
         raise ParameterError(f"n_threads must be in [1, {_core.MAX_THREADS}], got {n_threads!r}")

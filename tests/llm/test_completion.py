@@ -409,6 +409,12 @@ def test_bad_prompt_ids(llm, ids):
         llm.create_completion(ids, echo=True)
 
 
+@pytest.mark.parametrize("what", [5, None, 1.5])
+def test_what_is_no_prompt(llm, what):
+    with pytest.raises(ParameterError, match=f"text or token ids, not {type(what).__name__}"):
+        llm(what)
+
+
 # ---- sampling ----
 
 

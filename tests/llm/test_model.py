@@ -208,6 +208,12 @@ def test_bad_sizes(model, option, value):
         Llama(model, **{option: value})
 
 
+@pytest.mark.parametrize("option", ["n_gpu_layers", "use_mmap", "n_cttx"])
+def test_options_of_other_libraries_are_named(model, option):
+    with pytest.raises(TypeError, match=f"no argument '{option}': .*model_path, n_ctx, .*verbose$"):
+        Llama(model, **{option: 0})
+
+
 def test_block_caches_need_whole_blocks(model):
     with pytest.raises(ShapeError, match="type_k: a head of 16"):
         Llama(model, type_k="q8_0")
