@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pyggml import _core
@@ -28,12 +29,12 @@ class Graph:
         self._core = _core.Graph()
         self._consts: dict[int, tuple[Tensor, Node]] = {}
 
-    def input(self, name: str, shape: Sequence[int], dtype: DTypeLike = f32) -> Node:
+    def input(self, name: str, shape: int | Sequence[int], dtype: DTypeLike = f32) -> Node:
         """A slot that each run fills by copy.
 
         Args:
             name: keyword under which the Program takes it; unique in the graph.
-            shape: numpy order, fixed.
+            shape: numpy order, fixed; an int is one axis.
             dtype: any dtype.
 
         Raises:
@@ -90,6 +91,8 @@ class Graph:
             ParameterError: threads outside 1..256.
             OutOfMemoryError: the arena does not fit the machine.
         """
+        if not isinstance(outputs, Node | Iterable):
+            raise GraphError(f"compile: {outputs!r} is not a node of this graph")
         many = not isinstance(outputs, Node)
         nodes: tuple[Node, ...] = tuple(outputs) if not isinstance(outputs, Node) else (outputs,)
         for node in nodes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
@@ -58,10 +58,11 @@ class Program:
         """Bytes of arena that a run uses, scratch included."""
         return int(self._core.arena_bytes)
 
-    def __call__(self, /, *, out: Any = None, **inputs: Any) -> Any:
+    def __call__(self, /, *unnamed: Never, out: Any = None, **inputs: Any) -> Any:
         """Runs once.
 
         Args:
+            *unnamed: nothing: inputs go by name.
             out: array, or sequence of arrays, to fill instead of new ones: dense, of the outputs'
                 shapes and dtypes.
             **inputs: one array (or what numpy.asarray takes) an input. Only numpy's "safe" casts
@@ -72,11 +73,14 @@ class Program:
             Tensor.
 
         Raises:
-            GraphError: a missing or unknown input, or the Program is running in another thread.
+            GraphError: a missing, unknown or unnamed input, or the Program is running in another
+                thread.
             ShapeError, DTypeError: an input that does not match.
             RowIndexError: get_rows or set_rows met an index outside the table.
             KeyboardInterrupt: Ctrl-C stopped the run between two nodes.
         """
+        if unnamed:
+            raise GraphError(f"inputs go by name: {self!r}")
         if inputs.keys() != self._known:
             self._wrong_names(inputs)
         data = [_input_bytes(name, shape, kind, inputs[name]) for name, shape, kind in self._inputs]

@@ -43,7 +43,7 @@ class Tensor:
 
     @classmethod
     def from_raw(
-        cls, data: Any, shape: Sequence[int], dtype: DTypeLike, name: str | None = None
+        cls, data: Any, shape: int | Sequence[int], dtype: DTypeLike, name: str | None = None
     ) -> Tensor:
         """A tensor over the raw bytes of any dtype, block formats included.
 
@@ -153,8 +153,10 @@ class Tensor:
         return f"<Tensor{name} {self._shape} {self._dtype.name}, {self.nbytes:,} bytes{access}>"
 
 
-def _shape_tuple(shape: Sequence[int], what: str = "") -> tuple[int, ...]:
-    """The shape as plain ints; errors begin with `what`."""
+def _shape_tuple(shape: int | Sequence[int], what: str = "") -> tuple[int, ...]:
+    """The shape as plain ints, that of one axis may be an int; errors begin with `what`."""
+    if isinstance(shape, int | np.integer):
+        shape = (int(shape),)
     dims = tuple(operator.index(n) for n in islice(shape, _core.MAX_DIMS + 1))
     if len(dims) > _core.MAX_DIMS:
         raise ShapeError(f"{what}shape: at most {_core.MAX_DIMS} axes")
@@ -266,7 +268,7 @@ def _exact_float(source: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.where(np.abs(wide) < 2.0**53, wide, folded.astype(np.float64) * 2048.0)
 
 
-def zeros(shape: Sequence[int], dtype: DTypeLike = f32, name: str | None = None) -> Tensor:
+def zeros(shape: int | Sequence[int], dtype: DTypeLike = f32, name: str | None = None) -> Tensor:
     """A writable tensor of zeros (of zero bytes for block formats, which decode to zeros too).
 
     Raises:

@@ -81,6 +81,13 @@ def value(node: pg.Node, **feeds: object) -> np.ndarray:
         ),
         (pg.GraphError, ValueError, lambda x, w: pg.ops.add(1.0, [2.0]), "add: no operand belongs"),
         (pg.GraphError, ValueError, lambda x, w: x.graph.input("x", (1,)), "an input 'x' already"),
+        (pg.GraphError, ValueError, lambda x, w: x.graph.compile(None), "None is not a node"),
+        (
+            pg.GraphError,
+            ValueError,
+            lambda x, w: x.graph.compile(pg.zeros(2)),
+            "<Tensor .*> is not a node",
+        ),
         (pg.ParameterError, ValueError, lambda x, w: x.graph.input("", (1,)), "a name is needed"),
         (pg.ParameterError, ValueError, lambda x, w: x.graph.input("out", ()), "'out' names"),
         (pg.ParameterError, ValueError, lambda x, w: x.graph.input("n" * 64, ()), "passes 63"),
@@ -404,6 +411,16 @@ def test_names() -> None:
     y.name = "%s%n"
     with pytest.raises(pg.ShapeError, match="x '%s%n' is"):
         pg.ops.transpose(y)
+
+
+def test_a_shape_of_one_axis_may_be_an_int() -> None:
+    x = pg.Graph().input("x", 4)
+    assert x.shape == (4,)
+    assert pg.zeros(np.int64(3), "f16").shape == (3,)
+    assert pg.Tensor.from_raw(bytes(8), 4, "f16").shape == (4,)
+    for bad in (None, 1.5, "4"):
+        with pytest.raises(TypeError):
+            x.graph.input("y", bad)
 
 
 def test_nodes_have_no_values() -> None:

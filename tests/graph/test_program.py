@@ -153,6 +153,11 @@ def test_outputs_of_every_kind() -> None:
     assert isinstance(g.compile(y)(x=feed), np.ndarray)
 
 
+def test_inputs_go_by_name() -> None:
+    with pytest.raises(pg.GraphError, match=r"inputs go by name: <Program \(x \(2,\) f32\)"):
+        double((2,))(np.ones(2, np.float32))
+
+
 def test_results_are_fresh() -> None:
     program = double((2,))
     a, b = program(x=[1, 2]), program(x=[3, 4])
