@@ -35,6 +35,7 @@ app = typer.Typer(
 )
 
 _MODEL_PANEL, _SAMPLING_PANEL = "Model", "Sampling"
+_TYPES = "f32|f16|bf16|f8_e4m3|q8_0"
 
 
 def _model(*names: str, help: str, **more: Any) -> Any:
@@ -56,8 +57,12 @@ Model = Annotated[str, typer.Argument(help="A GGUF file, or a known name such as
 Context = Annotated[int, _model("-c", "--n-ctx", help="Tokens of context.", min=1)]
 Batch = Annotated[int, _model("-b", "--n-batch", help="Prompt tokens a step.", min=1)]
 Threads = Annotated[int | None, _model("-t", "--threads", help="Default: physical cores.", min=1)]
-TypeK = Annotated[str, _model("-ctk", "--cache-type-k", help="Dtype of the K cache: f8_e4m3 ...")]
-TypeV = Annotated[str, _model("-ctv", "--cache-type-v", help="Dtype of the V cache: f8_e4m3 ...")]
+TypeK = Annotated[
+    str, _model("-ctk", "--cache-type-k", metavar=_TYPES, help="Dtype of the K cache.")
+]
+TypeV = Annotated[
+    str, _model("-ctv", "--cache-type-v", metavar=_TYPES, help="Dtype of the V cache.")
+]
 Scales = Annotated[
     Any,
     _model(
@@ -114,7 +119,9 @@ def pull_command(
 def run_command(
     model: Model,
     prompt: Annotated[str | None, typer.Option("-p", "--prompt", help="The prompt.")] = None,
-    file: Annotated[Path | None, typer.Option("-f", "--file", help="Prompt from a file.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("-f", "--file", help="Prompt from a file; - is stdin.")
+    ] = None,
     n: Tokens = 128,
     chat: Annotated[
         bool, typer.Option("--chat", help="Ask through the model's chat template.")
@@ -234,8 +241,10 @@ def _resolve(model: str) -> Path:
 
 
 def _read_prompt(file: Path) -> str:
-    """The text of a file without its final newline."""
+    """The text of a file, or of stdin for "-", without its final newline."""
     try:
+        if file == Path("-"):
+            return sys.stdin.buffer.read().decode("utf-8").removesuffix("\n")
         return file.expanduser().read_text("utf-8").removesuffix("\n")
     except UnicodeDecodeError as error:
         raise ParameterError(f"{file}: not UTF-8: {error.reason} at {error.start}") from None

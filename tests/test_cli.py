@@ -20,6 +20,7 @@ import pyggml
 from llm.tiny_model import make_tiny_model
 from pyggml.errors import ParameterError
 from pyggml.gguf import GGUFWriter
+from pyggml.llm.kv_cache import CACHE_DTYPES
 from pyggml.llm.model import Llama
 from pyggml.tools.chat import Conversation
 from pyggml.tools.console import write_text
@@ -134,6 +135,8 @@ def test_run_prompt_from_a_file(tiny_model: Path, tmp_path: Path) -> None:
     prompt.write_text("hello the\n\n")
     from_file = run_json("run", tiny_model, "-f", prompt, *GREEDY)
     assert from_file["token_ids"] == expected(tiny_model, "hello the\n")
+    piped = run("run", tiny_model, "-f", "-", *GREEDY, "--json", stdin="hello the\n\n")
+    assert json.loads(piped.stdout)["token_ids"] == from_file["token_ids"]
     prompt.write_bytes(b"\xff")
     assert_clean_error(run("run", tiny_model, "-f", prompt), "prompt.txt: not UTF-8")
 
@@ -242,7 +245,8 @@ def test_help_lists_the_commands() -> None:
     for command in ("pull", "run", "chat", "inspect"):
         assert command in done.stdout
     options = run("run", "--help", env={"COLUMNS": "160"}).stdout
-    for option in ("-ctk", "-ctv", "--kv-scales", "a JSON object", "--no-flash-attn"):
+    types = "|".join(CACHE_DTYPES)
+    for option in ("-ctk", "-ctv", types, "--kv-scales", "a JSON object", "--no-flash-attn"):
         assert option in options
 
 
