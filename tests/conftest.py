@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from llm.tiny_model import make_tiny_model
 from pyggml.tools.pull import DEFAULT, resolve
+
+# Python leaves SIGINT ignored where a parent did (nohup, a shell's `&`), and so would the processes
+# that tests start and stop with it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
