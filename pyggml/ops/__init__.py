@@ -28,7 +28,7 @@ from pyggml.ops.reduce import argmax, cumsum, mean, sum, sum_rows
 from pyggml.ops.region import acc, set
 from pyggml.ops.rope import rope
 from pyggml.ops.rows import add_id, get_rows, set_rows
-from pyggml.ops.softmax import diag_mask_inf, soft_max
+from pyggml.ops.soft_max import diag_mask_inf, soft_max
 from pyggml.ops.sort import argsort, top_k
 from pyggml.ops.transform import fwht
 from pyggml.ops.unary import (

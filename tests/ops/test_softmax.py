@@ -286,3 +286,7 @@ def test_refused():
     with pytest.raises(pg.DTypeError, match="float dtype"):
         pg.ops.soft_max(g.input("i", (4,), "i64"))
     assert decode(encode(np.zeros(1), "f32"))[0] == 0
+
+
+def test_no_module_answers_to_numpys_spelling():
+    assert not hasattr(pg.ops, "softmax")  # "module is not callable" would help nobody
