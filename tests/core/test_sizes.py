@@ -52,6 +52,7 @@ def test_the_limit() -> None:
             ((2**32, 2**32), "f8_e4m3"),  # wraps to 0
             ((2**63 - 1, 2), "f8_e4m3"),
             ((0, 2**62, 2), "f32"),  # empty, but its strides would not fit
+            ((2**32, 2**32, 0), "f32"),  # empty, but its rows could not be counted
             ((2**63 - 32,), "q8_0"),
             ((2**63,), "f32"),
             ((10**30,), "f32"),
