@@ -1,4 +1,4 @@
-"""Sizes over 2^31: shapes, strides and offsets are 64-bit, and metadata costs no memory."""
+"""Sizes over 2^31 (B9): shapes, strides and offsets are 64-bit, and metadata costs no memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors: what is shared and what is copied, conversions, lifetime."""
+"""Tensors: what is shared and what is copied (B10), conversions, lifetime (B11)."""
 
 from __future__ import annotations
 

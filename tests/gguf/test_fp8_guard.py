@@ -1,4 +1,4 @@
-"""Type id 43 means different layouts in different programs: only plain codes are taken."""
+"""Type id 43 means different layouts in different programs (D11): only plain codes are taken."""
 
 from __future__ import annotations
 

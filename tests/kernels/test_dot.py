@@ -1,4 +1,5 @@
-"""dot_X and mv_X: within the error class of kernels.h, at every length, start and border."""
+"""dot_X and mv_X: within the error class of kernels.h, at every length, start and border
+(B1, B2, B3)."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""flash_attn_ext against float64: shapes, dtypes, layouts, bits, refusals."""
+"""flash_attn_ext against float64: shapes (C9), dtypes (C8), layouts, bits, refusals."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""flash_attn_ext: what static scales and masked cells may do to a result, and what not."""
+"""flash_attn_ext: what static scales (C1, C2) and masked cells (C5, C6) may do to a result."""
 
 import numpy as np
 import pytest

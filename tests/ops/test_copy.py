@@ -1,4 +1,4 @@
-"""cont, dup, cast, cpy: every pair of dtypes, every layout, one rounding."""
+"""cont, dup, cast, cpy: every pair of dtypes, every layout (B4), one rounding."""
 
 import ml_dtypes
 import numpy as np

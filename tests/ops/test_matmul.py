@@ -67,6 +67,15 @@ def test_odd_sizes(k, w_dtype):
             check(random(n, k), random(n_tokens, k, seed=1), w_dtype)
 
 
+@pytest.mark.parametrize("x_dtype", ["f16", "bf16", "f8_e4m3"])
+@pytest.mark.parametrize("n_tokens", [1, 9])
+def test_e4m3_by_narrow_activations_at_every_length(x_dtype, n_tokens):
+    """B1: the pairs that have no kernel of their own."""
+    for k in range(258):
+        y = check(random(5, k), random(n_tokens, k, seed=1), "f8_e4m3", x_dtype)
+        assert k > 0 or not y.any()
+
+
 @pytest.mark.parametrize("w_dtype", DTYPES)
 def test_several_panels_chunks_and_token_blocks(w_dtype):
     """K beyond one panel with a short last one, N beyond one task, T beyond two token blocks."""

@@ -1,4 +1,4 @@
-"""get_rows and set_rows: indices of every kind, faults, order of writes."""
+"""get_rows and set_rows: indices of every kind (B6), faults, order of writes."""
 
 import numpy as np
 import pytest
