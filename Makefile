@@ -1,5 +1,6 @@
 # make run      fetch a model, answer a question with an F8_E4M3 cache, print speed and cache size
 # make test     build, then every test            make check   linters, types, warnings as errors
+# make sanitize the runtime's tests under gcc's address and undefined-behaviour sanitizers
 # make bench    benchmarks                        make format  what check wants of the layout
 # make clean    remove what was built
 PYTHON ?= python3
@@ -9,15 +10,26 @@ QUESTION ?= Why is the sky blue? Answer in two sentences.
 SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard pyggml/*.pyx pyggml/*.pxd) \
     $(shell find csrc -name '*.[ch]' -o -name '*.inc')
 WARNINGS := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wvla -Werror
+SANITIZE := -fsanitize=address,undefined
+# Not those that start programs of their own, nor whole models: the sanitizers slow them down tenfold.
+SANITIZED := tests/graph tests/kernels tests/ops tests/core --deselect tests/core/test_c_programs.py --deselect tests/core/test_c_graph.py --deselect tests/graph/test_interrupt.py
 COMPILE := -std=c11 -O2 -Icsrc $(WARNINGS) -c -o /dev/null
 
-.PHONY: run test check bench format clean
+.PHONY: run test sanitize check bench format clean
 run: $(VENV)/run.stamp
 	$(BIN)/pyggml pull smollm2
 	$(BIN)/pyggml run smollm2 --chat --temp 0 -p "$(QUESTION)" -ctk f8_e4m3 -ctv f8_e4m3 --compare-cache
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest
+
+# A build of its own from a copy of the sources, so that no object file is shared with the usual one.
+sanitize: $(VENV)/test.stamp
+	rm -rf $(VENV)/sanitize && mkdir -p $(VENV)/sanitize/src
+	cp -r csrc pyggml setup.py pyproject.toml README.md LICENSE $(VENV)/sanitize/src
+	CC=gcc CFLAGS="$(SANITIZE) -fno-sanitize-recover=undefined -O1 -g" LDFLAGS="$(SANITIZE)" $(BIN)/pip install -q --disable-pip-version-check --no-deps --target $(VENV)/sanitize/lib $(VENV)/sanitize/src
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
+	    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH=$(abspath $(VENV))/sanitize/lib $(BIN)/pytest $(SANITIZED)
 
 bench: $(VENV)/test.stamp
 	$(BIN)/python -m pytest bench
