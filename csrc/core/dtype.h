@@ -15,6 +15,7 @@ enum {
     PYG_DT_INDEX = 2,  /* an integer that can index rows */
     PYG_DT_BLOCK = 4,  /* elements share a block: no element has an address of its own */
     PYG_DT_SCALED = 8, /* takes a static scale kept beside the tensor */
+    PYG_DT_FIXED = 16, /* a float dtype that is decoded only: results cannot be stored in it */
 };
 
 /* True when `dtype` is one of the table's rows. */

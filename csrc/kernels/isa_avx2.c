@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "formats/blocks.h"
+#include "formats/fp4.h"
+#include "formats/k_quants.h"
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
@@ -21,6 +23,7 @@
 #define K(slot) slot##__avx2
 
 #include "kernels/simd/avx2_blocks.h"
+#include "kernels/simd/avx2_superblocks.h"
 
 #include "kernels/body/convert.h"
 #include "kernels/body/dot.h"
@@ -32,6 +35,7 @@
 #include "kernels/body/reduce.h"
 #include "kernels/body/rope.h"
 #include "kernels/body/softmax.h"
+#include "kernels/body/superblocks.h"
 #include "kernels/body/unary.h"
 
 #if defined(__clang__)

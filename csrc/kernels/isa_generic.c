@@ -15,6 +15,7 @@
 #include "kernels/body/reduce.h"
 #include "kernels/body/rope.h"
 #include "kernels/body/softmax.h"
+#include "kernels/body/superblocks.h"
 #include "kernels/body/unary.h"
 
 const pyg_kernel_table pyg_kernels_generic = {

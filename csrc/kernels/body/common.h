@@ -7,6 +7,8 @@
 typedef v_f32 (*v_load_fn)(const char *codes);
 typedef void (*v_store_fn)(char *codes, v_f32 a);
 typedef v_f32 (*v_block_fn)(const char *block, v_f32 *q);
+typedef void (*v_super_fn)(const char *block, v_super *s);
+typedef void (*v_group_fn)(const char *block, const v_super *s, int g, v_f32 *q);
 typedef void (*v_encode_fn)(const float *x, char *block);
 
 /* The last n < V_WIDTH codes, zeros after them; nothing past them is read. */

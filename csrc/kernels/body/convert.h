@@ -71,6 +71,18 @@ static void K(to_f32_q4_0)(const void *src, float *dst, int64_t n) {
 static void K(to_f32_q4_1)(const void *src, float *dst, int64_t n) {
     decode_blocks(v_block_q4_1, sizeof(pyg_q4_1), 0, src, dst, n);
 }
+static void K(to_f32_q5_0)(const void *src, float *dst, int64_t n) {
+    decode_blocks(v_block_q5_0, sizeof(pyg_q5_0), 1, src, dst, n);
+}
+static void K(to_f32_q5_1)(const void *src, float *dst, int64_t n) {
+    decode_blocks(v_block_q5_1, sizeof(pyg_q5_1), 0, src, dst, n);
+}
+static void K(to_f32_iq4_nl)(const void *src, float *dst, int64_t n) {
+    decode_blocks(v_block_iq4_nl, sizeof(pyg_iq4_nl), 1, src, dst, n);
+}
+static void K(to_f32_mxfp4)(const void *src, float *dst, int64_t n) {
+    decode_blocks(v_block_mxfp4, sizeof(pyg_mxfp4), 0, src, dst, n);
+}
 
 static void K(from_f32_f32)(const float *src, void *dst, int64_t n) { copy_f32(src, dst, n); }
 static void K(from_f32_f16)(const float *src, void *dst, int64_t n) {
@@ -90,6 +102,12 @@ static void K(from_f32_q4_0)(const float *src, void *dst, int64_t n) {
 }
 static void K(from_f32_q4_1)(const float *src, void *dst, int64_t n) {
     encode_blocks(v_encode_q4_1, sizeof(pyg_q4_1), src, dst, n);
+}
+static void K(from_f32_q5_0)(const float *src, void *dst, int64_t n) {
+    encode_blocks(v_encode_q5_0, sizeof(pyg_q5_0), src, dst, n);
+}
+static void K(from_f32_q5_1)(const float *src, void *dst, int64_t n) {
+    encode_blocks(v_encode_q5_1, sizeof(pyg_q5_1), src, dst, n);
 }
 
 #endif

@@ -139,6 +139,26 @@ static float K(dot_q4_1)(int64_t n, const void *w, const float *x) {
     dot_block_rows(1, v_block_q4_1, sizeof(pyg_q4_1), 0, n, w, 0, x, &y);
     return y;
 }
+static float K(dot_q5_0)(int64_t n, const void *w, const float *x) {
+    float y;
+    dot_block_rows(1, v_block_q5_0, sizeof(pyg_q5_0), 1, n, w, 0, x, &y);
+    return y;
+}
+static float K(dot_q5_1)(int64_t n, const void *w, const float *x) {
+    float y;
+    dot_block_rows(1, v_block_q5_1, sizeof(pyg_q5_1), 0, n, w, 0, x, &y);
+    return y;
+}
+static float K(dot_iq4_nl)(int64_t n, const void *w, const float *x) {
+    float y;
+    dot_block_rows(1, v_block_iq4_nl, sizeof(pyg_iq4_nl), 1, n, w, 0, x, &y);
+    return y;
+}
+static float K(dot_mxfp4)(int64_t n, const void *w, const float *x) {
+    float y;
+    dot_block_rows(1, v_block_mxfp4, sizeof(pyg_mxfp4), 0, n, w, 0, x, &y);
+    return y;
+}
 
 static void K(mv_f32)(int64_t n, int64_t rows, const void *w, size_t w_stride, const float *x,
                       float *y) {
@@ -163,6 +183,22 @@ static void K(mv_q4_0)(int64_t n, int64_t rows, const void *w, size_t w_stride, 
 static void K(mv_q4_1)(int64_t n, int64_t rows, const void *w, size_t w_stride, const float *x,
                        float *y) {
     mv_block_rows(v_block_q4_1, sizeof(pyg_q4_1), 0, n, rows, w, w_stride, x, y);
+}
+static void K(mv_q5_0)(int64_t n, int64_t rows, const void *w, size_t w_stride, const float *x,
+                       float *y) {
+    mv_block_rows(v_block_q5_0, sizeof(pyg_q5_0), 1, n, rows, w, w_stride, x, y);
+}
+static void K(mv_q5_1)(int64_t n, int64_t rows, const void *w, size_t w_stride, const float *x,
+                       float *y) {
+    mv_block_rows(v_block_q5_1, sizeof(pyg_q5_1), 0, n, rows, w, w_stride, x, y);
+}
+static void K(mv_iq4_nl)(int64_t n, int64_t rows, const void *w, size_t w_stride, const float *x,
+                         float *y) {
+    mv_block_rows(v_block_iq4_nl, sizeof(pyg_iq4_nl), 1, n, rows, w, w_stride, x, y);
+}
+static void K(mv_mxfp4)(int64_t n, int64_t rows, const void *w, size_t w_stride, const float *x,
+                        float *y) {
+    mv_block_rows(v_block_mxfp4, sizeof(pyg_mxfp4), 0, n, rows, w, w_stride, x, y);
 }
 
 #endif

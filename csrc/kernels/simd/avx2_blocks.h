@@ -58,6 +58,39 @@ V_INLINE v_f32 v_block_q4_1(const char *block, v_f32 *q) {
     return v_set1(1.0f);
 }
 
+/* Quants of five bits: bit 8 j + lane of the four bytes at `high` on top of a nibble. */
+V_INLINE void v_quants5(const char *bytes, const char *high, __m256i *n) {
+    int32_t bits;
+    memcpy(&bits, high, sizeof bits);
+    const __m256i all = _mm256_set1_epi32(bits), lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    v_nibbles(bytes, n);
+    V_UNROLL
+    for (int j = 0; j < 4; j++) {
+        const __m256i at = _mm256_add_epi32(lane, _mm256_set1_epi32(8 * j));
+        const __m256i bit = _mm256_and_si256(_mm256_srlv_epi32(all, at), _mm256_set1_epi32(1));
+        n[j] = _mm256_or_si256(n[j], _mm256_slli_epi32(bit, 4));
+    }
+}
+
+V_INLINE v_f32 v_block_q5_0(const char *block, v_f32 *q) {
+    __m256i n[4];
+    v_quants5(block + offsetof(pyg_q5_0, q), block + offsetof(pyg_q5_0, high), n);
+    V_UNROLL
+    for (int j = 0; j < 4; j++)
+        q[j] = _mm256_cvtepi32_ps(_mm256_sub_epi32(n[j], _mm256_set1_epi32(16)));
+    return v_scale(block);
+}
+
+V_INLINE v_f32 v_block_q5_1(const char *block, v_f32 *q) {
+    const v_f32 pairs = v_two_halves(block);
+    const v_f32 d = _mm256_moveldup_ps(pairs), m = _mm256_movehdup_ps(pairs);
+    __m256i n[4];
+    v_quants5(block + offsetof(pyg_q5_1, q), block + offsetof(pyg_q5_1, high), n);
+    V_UNROLL
+    for (int j = 0; j < 4; j++) q[j] = v_fma(d, _mm256_cvtepi32_ps(n[j]), m);
+    return v_set1(1.0f);
+}
+
 static inline uint16_t v_half(float x) {
     return (uint16_t)_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT), 0);
 }
@@ -139,18 +172,32 @@ V_INLINE __m128i v_quants4(const v_f32 *x, float inverse, float half) {
     return v_nibble_bytes(n);
 }
 
+/* The first of largest magnitude; +0 when all are zeros, as the scalar code has it. */
+V_INLINE float v_extreme(const float *p, const v_f32 *x) {
+    v_f32 a[4];
+    V_UNROLL
+    for (int j = 0; j < 4; j++) a[j] = v_abs(x[j]);
+    const float largest = v_hmax(v_max(v_max(a[0], a[1]), v_max(a[2], a[3])));
+    return largest > 0.0f ? p[__builtin_ctz(v_where(a, largest))] : 0.0f;
+}
+
+/* The largest less the least. */
+V_INLINE float v_range(const float *p, const v_f32 *x, float *least) {
+    const v_f32 low = v_min(v_min(x[0], x[1]), v_min(x[2], x[3]));
+    const v_f32 high = v_max(v_max(x[0], x[1]), v_max(x[2], x[3]));
+    /* the first of the least, so that of two zeros the same one is stored as in the scalar code */
+    *least = p[__builtin_ctz(v_where(x, -v_hmax(v_neg(low))))];
+    /* + 0: a block of zeros may give -0 - 0 here, where the scalar code has +0 */
+    return v_hmax(high) - *least + 0.0f;
+}
+
 static inline void v_encode_q4_0(const float *p, char *block) {
-    v_f32 x[4], a[4];
+    v_f32 x[4];
     if (!v_load_finite(p, x)) {
         pyg_q4_0_encode(p, block);
         return;
     }
-    V_UNROLL
-    for (int j = 0; j < 4; j++) a[j] = v_abs(x[j]);
-    const float largest = v_hmax(v_max(v_max(a[0], a[1]), v_max(a[2], a[3])));
-    /* the first of largest magnitude; all zeros leave +0, as the scalar code does */
-    const float extreme = largest > 0.0f ? p[__builtin_ctz(v_where(a, largest))] : 0.0f;
-    const float d = extreme / -8.0f;
+    const float d = v_extreme(p, x) / -8.0f;
     const uint16_t half = v_half(d);
     memcpy(block, &half, sizeof half);
     v_store128(block + offsetof(pyg_q4_0, q), v_quants4(x, v_reciprocal1(d), 8.5f));
@@ -162,17 +209,62 @@ static inline void v_encode_q4_1(const float *p, char *block) {
         pyg_q4_1_encode(p, block);
         return;
     }
-    const v_f32 low = v_min(v_min(x[0], x[1]), v_min(x[2], x[3]));
-    const v_f32 high = v_max(v_max(x[0], x[1]), v_max(x[2], x[3]));
-    /* the first of the least, so that of two zeros the same one is stored as in the scalar code */
-    const float least = p[__builtin_ctz(v_where(x, -v_hmax(v_neg(low))))];
-    /* + 0: a block of zeros may give -0 - 0 here, where the scalar code has +0 */
-    const float d = (v_hmax(high) - least + 0.0f) / 15.0f;
+    float least;
+    const float d = v_range(p, x, &least) / 15.0f;
     const uint16_t halves[2] = {v_half(d), v_half(least)};
     V_UNROLL
     for (int j = 0; j < 4; j++) x[j] = v_sub(x[j], v_set1(least));
     memcpy(block, halves, sizeof halves);
     v_store128(block + offsetof(pyg_q4_1, q), v_quants4(x, v_reciprocal1(d), 0.5f));
+}
+
+/* Quants of five bits: x * inverse + half, cut to 0 .. 31; nibbles as in v_quants4, and the fifth
+ * bits, which a shift brings to where a float keeps its sign. */
+V_INLINE __m128i v_pack5(const v_f32 *x, float inverse, float half, uint32_t *high) {
+    __m256i n[4];
+    *high = 0;
+    V_UNROLL
+    for (int j = 0; j < 4; j++) {
+        const v_f32 t = v_add(v_mul(x[j], v_set1(inverse)), v_set1(half));
+        const __m256i quant = _mm256_cvttps_epi32(v_min(v_max(t, v_set1(0.0f)), v_set1(31.0f)));
+        const v_f32 sign = _mm256_castsi256_ps(_mm256_slli_epi32(quant, 27));
+        *high |= (uint32_t)_mm256_movemask_ps(sign) << (8 * j);
+        n[j] = _mm256_and_si256(quant, _mm256_set1_epi32(15));
+    }
+    return v_nibble_bytes(n);
+}
+
+static inline void v_encode_q5_0(const float *p, char *block) {
+    v_f32 x[4];
+    if (!v_load_finite(p, x)) {
+        pyg_q5_0_encode(p, block);
+        return;
+    }
+    const float d = v_extreme(p, x) / -16.0f;
+    const uint16_t half = v_half(d);
+    uint32_t high;
+    const __m128i quants = v_pack5(x, v_reciprocal1(d), 16.5f, &high);
+    memcpy(block, &half, sizeof half);
+    memcpy(block + offsetof(pyg_q5_0, high), &high, sizeof high);
+    v_store128(block + offsetof(pyg_q5_0, q), quants);
+}
+
+static inline void v_encode_q5_1(const float *p, char *block) {
+    v_f32 x[4];
+    if (!v_load_finite(p, x)) {
+        pyg_q5_1_encode(p, block);
+        return;
+    }
+    float least;
+    const float d = v_range(p, x, &least) / 31.0f;
+    const uint16_t halves[2] = {v_half(d), v_half(least)};
+    uint32_t high;
+    V_UNROLL
+    for (int j = 0; j < 4; j++) x[j] = v_sub(x[j], v_set1(least));
+    const __m128i quants = v_pack5(x, v_reciprocal1(d), 0.5f, &high);
+    memcpy(block, halves, sizeof halves);
+    memcpy(block + offsetof(pyg_q5_1, high), &high, sizeof high);
+    v_store128(block + offsetof(pyg_q5_1, q), quants);
 }
 
 #endif

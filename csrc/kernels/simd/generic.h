@@ -16,6 +16,7 @@
  *                             and `sign` (0 or -0) are bits 0 and 1 of k + first
  *   v_load_f16 ...            V_WIDTH codes decoded; v_store_f16 ... rounded once and stored
  *   v_block_q8_0 ...          a block's quants, and its scale (for q4_1: its values, and 1)
+ *   v_super_q4_k ...          a block of groups made ready; v_group_q4_k its group g, 32 values
  *   v_rotate                  V_PAIRS adjacent pairs rotated
  *   v_transpose16             16 rows, V_WIDTH columns of them to rows of 16 floats
  * Everything is static: nothing compiled for one instruction set can be linked into another's code.
@@ -31,12 +32,18 @@
 #include "formats/blocks.h"
 #include "formats/f16.h"
 #include "formats/f8_e4m3.h"
+#include "formats/fp4.h"
+#include "formats/k_quants.h"
 #include "kernels/simd/unroll.h"
 
 typedef float v_f32;
 typedef int v_mask;
 
 enum { V_WIDTH = 1, V_BLOCK = 32, V_PAIRS = 1 };
+
+typedef struct v_super {
+    float y[PYG_K_ELEMENTS];
+} v_super;
 
 static inline v_f32 v_load(const float *p) { return *p; }
 static inline v_f32 v_load_n(const float *p, int n) { return n > 0 ? *p : 0.0f; }
@@ -160,9 +167,50 @@ static inline v_f32 v_block_q4_1(const char *block, v_f32 *q) {
     pyg_q4_1_decode(block, q);
     return 1.0f;
 }
+static inline v_f32 v_block_q5_0(const char *block, v_f32 *q) {
+    pyg_q5_0_decode(block, q);
+    return 1.0f;
+}
+static inline v_f32 v_block_q5_1(const char *block, v_f32 *q) {
+    pyg_q5_1_decode(block, q);
+    return 1.0f;
+}
+static inline v_f32 v_block_iq4_nl(const char *block, v_f32 *q) {
+    pyg_iq4_nl_decode(block, q);
+    return 1.0f;
+}
+static inline v_f32 v_block_mxfp4(const char *block, v_f32 *q) {
+    pyg_mxfp4_decode(block, q);
+    return 1.0f;
+}
+
+static inline void v_super_q2_k(const char *block, v_super *s) { pyg_q2_k_decode(block, s->y); }
+static inline void v_super_q3_k(const char *block, v_super *s) { pyg_q3_k_decode(block, s->y); }
+static inline void v_super_q4_k(const char *block, v_super *s) { pyg_q4_k_decode(block, s->y); }
+static inline void v_super_q5_k(const char *block, v_super *s) { pyg_q5_k_decode(block, s->y); }
+static inline void v_super_q6_k(const char *block, v_super *s) { pyg_q6_k_decode(block, s->y); }
+static inline void v_super_iq4_xs(const char *block, v_super *s) { pyg_iq4_xs_decode(block, s->y); }
+static inline void v_super_nvfp4(const char *block, v_super *s) { pyg_nvfp4_decode(block, s->y); }
+
+/* Values are decoded block by block: a group of any format is where it lies. */
+static inline void v_group(const char *block, const v_super *s, int g, v_f32 *q) {
+    (void)block;
+    memcpy(q, s->y + V_BLOCK * g, V_BLOCK * sizeof *q);
+}
+#define v_group_q2_k v_group
+#define v_group_q3_k v_group
+#define v_group_q4_k v_group
+#define v_group_q5_k v_group
+#define v_group_q6_k v_group
+#define v_group_iq4_xs v_group
+#define v_group_nvfp4 v_group
+
 static inline void v_encode_q8_0(const float *x, char *block) { pyg_q8_0_encode(x, block); }
 static inline void v_encode_q4_0(const float *x, char *block) { pyg_q4_0_encode(x, block); }
 static inline void v_encode_q4_1(const float *x, char *block) { pyg_q4_1_encode(x, block); }
+
+static inline void v_encode_q5_0(const float *x, char *block) { pyg_q5_0_encode(x, block); }
+static inline void v_encode_q5_1(const float *x, char *block) { pyg_q5_1_encode(x, block); }
 
 static inline void v_rotate(const float *x, const float *cos, const float *sin, float *y, int n) {
     (void)n;
