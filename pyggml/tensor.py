@@ -228,6 +228,8 @@ def _encode(source: np.ndarray[Any, Any], kind: DType, name: str | None) -> Tens
         raise DTypeError(f"tensor: {source.dtype} does not convert to {kind.name}")
     if kind.numpy is not None and source.dtype == kind.numpy:
         return _wrap(source, kind, name)
+    if kind.is_fixed:
+        raise DTypeError(f"tensor: {kind.name} has no encoder; Tensor.from_raw takes its bytes")
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         values = source.astype(np.float32) if kind is f32 else _round_to_odd(source)
     values = np.ascontiguousarray(values).reshape(source.shape)

@@ -10,6 +10,7 @@
 
 pyg_status pyg_check_cast(const pyg_infer *in, pyg_dtype from, pyg_dtype to) {
     const pyg_dtype_info *f = pyg_dtype_row(from), *t = pyg_dtype_row(to);
+    PYG_TRY(pyg_need_encoder(in, from, to));
     const bool both_index = (f->flags & t->flags & PYG_DT_INDEX) != 0;
     if (from == to || (t->flags & PYG_DT_FLOAT) != 0 || (both_index && t->bytes >= f->bytes))
         return PYG_OK;

@@ -128,6 +128,7 @@ pyg_status pyg_infer_set_rows(pyg_infer *in) {
     PYG_TRY(pyg_need_float(in, 0));
     PYG_TRY(pyg_need_float(in, 1));
     PYG_TRY(pyg_need_index(in, 2));
+    PYG_TRY(pyg_need_encoder(in, x->dtype, dst->dtype));
     if (dst->ndim < 2)
         return pyg_op_fail(in, PYG_STATUS_shape, "dst needs an axis of rows and one of elements");
     if (x->ndim != dst->ndim || x->ne[0] != dst->ne[0] || x->ne[2] != dst->ne[2] ||

@@ -42,9 +42,10 @@ static inline int64_t pyg_unit_rows(int64_t n, int64_t step) {
     return pyg_round_up(pyg_clamp64(n / PYG_TASKS_WANTED, 1, PYG_TASK_ROWS), step);
 }
 
-/* Columns of a panel: K in even parts, of whole blocks. */
-static inline int64_t pyg_panel_columns(int64_t k) {
-    return k == 0 ? 0 : pyg_round_up(pyg_ceil_div(k, pyg_ceil_div(k, PYG_PANEL_K)), 32);
+/* Columns of a panel: K in even parts, multiples of 32 and of the block of w. */
+static inline int64_t pyg_panel_columns(int64_t k, int64_t block) {
+    const int64_t unit = block > 32 ? block : 32;
+    return k == 0 ? 0 : pyg_round_up(pyg_ceil_div(k, pyg_ceil_div(k, PYG_PANEL_K)), unit);
 }
 
 /* Rows are runs of floats at a stride of whole floats: what gemm_tile can walk. */

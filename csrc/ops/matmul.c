@@ -76,7 +76,7 @@ static layout layout_of(const pyg_node_io *io) {
         l.rows = pyg_unit_rows(n, step);
         l.tokens = PYG_TASK_TOKENS;
         l.n_blocks = pyg_ceil_div(n_tok, PYG_TASK_TOKENS);
-        l.kc = pyg_panel_columns(k);
+        l.kc = pyg_panel_columns(k, pyg_dtype_row(w->dtype)->block);
     }
     l.n_chunks = pyg_ceil_div(n, l.rows);
     const int64_t batches = l.few ? w->ne[2] * w->ne[3] : x->ne[2] * x->ne[3];

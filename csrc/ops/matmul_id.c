@@ -45,7 +45,7 @@ static layout layout_of(const pyg_node_io *io) {
     layout l = {.convert = !pyg_is_f32_rows(io->src[1]),
                 .gather = !pyg_row_contiguous(w),
                 .n_pairs = pyg_n_elements(ids),
-                .kc = pyg_panel_columns(w->ne[0])};
+                .kc = pyg_panel_columns(w->ne[0], pyg_dtype_row(w->dtype)->block)};
     l.rows = pyg_unit_rows(w->ne[1], pyg_round_up(PYG_PANEL, pyg_dtype_row(io->dst->dtype)->block));
     l.n_chunks = pyg_ceil_div(w->ne[1], l.rows);
     l.tokens = pyg_min64(PYG_TASK_TOKENS, l.n_pairs);

@@ -152,7 +152,8 @@ pyg_status pyg_result_dtype(const pyg_infer *in, int64_t asked, int first, int l
                             pyg_dtype *out) {
     if (asked >= 0) {
         *out = (pyg_dtype)asked;
-        if (!(pyg_dtype_row(*out)->flags & PYG_DT_FLOAT))
+        const uint32_t flags = pyg_dtype_row(*out)->flags;
+        if (!(flags & PYG_DT_FLOAT) || (flags & PYG_DT_FIXED))
             return pyg_op_fail(in, PYG_STATUS_dtype, "the result cannot be %s",
                                pyg_dtype_row(*out)->name);
         return PYG_OK;

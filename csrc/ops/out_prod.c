@@ -40,7 +40,7 @@ static layout layout_of(const pyg_node_io *io) {
     const int64_t block_a = pyg_dtype_row(a->dtype)->block;
     const int64_t block_dst = pyg_dtype_row(dst->dtype)->block;
     const int64_t block = block_a > block_dst ? block_a : block_dst; /* powers of two */
-    layout l = {.direct = pyg_is_f32_rows(dst), .kc = pyg_panel_columns(a->ne[1])};
+    layout l = {.direct = pyg_is_f32_rows(dst), .kc = pyg_panel_columns(a->ne[1], 1)};
     l.columns = pyg_unit_rows(dst->ne[0], pyg_round_up(PYG_PANEL, block));
     l.n_chunks = pyg_ceil_div(dst->ne[0], l.columns);
     l.tokens = pyg_min64(PYG_TASK_TOKENS, dst->ne[1]);

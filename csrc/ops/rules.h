@@ -27,6 +27,13 @@ static inline pyg_status pyg_need_index(const pyg_infer *in, int k) {
     return pyg_op_fail(in, PYG_STATUS_dtype, "%s must be i32 or i64", in->op->src_name[k]);
 }
 
+/* Values of dtype `from` are to be stored as `to`: bytes when they agree, else `to` needs an encoder. */
+static inline pyg_status pyg_need_encoder(const pyg_infer *in, pyg_dtype from, pyg_dtype to) {
+    if (from == to || !(pyg_dtype_row(to)->flags & PYG_DT_FIXED)) return PYG_OK;
+    return pyg_op_fail(in, PYG_STATUS_dtype, "%s can be read but not made: it has no encoder",
+                       pyg_dtype_row(to)->name);
+}
+
 /* Operand k must be memory that may be written. */
 static inline pyg_status pyg_need_writable(const pyg_infer *in, int k) {
     if (in->src[k]->writable) return PYG_OK;

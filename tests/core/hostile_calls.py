@@ -24,7 +24,10 @@ from pyggml.graph import call_op
 
 EXPECTED = (pg.PyggmlError, TypeError, ValueError, MemoryError, OverflowError, BufferError)
 SHAPES = [(), (1,), (32,), (4, 32), (32, 4), (2, 4, 32), (1, 2, 4, 32), (0, 32), (3, 1), (4, 0)]
-DTYPES = ["f32", "f16", "bf16", "f8_e4m3", "i32", "i64", "q8_0", "q4_0", "q4_1"]
+SHAPES += [(2, 256)]
+DTYPES = ["f32", "f16", "bf16", "f8_e4m3", "i32", "i64", "q8_0", "q4_0", "q4_1", "q5_1", "iq4_nl"]
+DTYPES += ["q4_k", "q6_k", "q2_k", "mxfp4", "nvfp4"]
+WIDE = {d: pg.dtype(d).block for d in DTYPES if pg.dtype(d).is_block}
 OPERANDS = {row["name"]: len(row["operands"]) for row in _core.op_table()}
 # Small or far too large: nothing in between is ever really allocated.
 INTS = [0, 1, -1, 2, 3, 4, 31, 32, 33, 255, 256, 2**31 - 1, 2**31, -(2**31), 2**32 + 1]
@@ -105,9 +108,9 @@ class Hostile:
         self.nodes = [
             self.g.input(f"in{i}", shape, dtype)
             for i, (shape, dtype) in enumerate((s, d) for s in SHAPES for d in DTYPES)
-            if not (dtype.startswith("q") and (not shape or shape[-1] % 32))
+            if not (dtype in WIDE and (not shape or shape[-1] % WIDE[dtype]))
         ]
-        self.nodes += [self.g.const(pg.zeros((4, 32), d)) for d in DTYPES]
+        self.nodes += [self.g.const(pg.zeros((4, WIDE.get(d, 32)), d)) for d in DTYPES]
         self.last = self.nodes[0]
         self.nodes.append(self.g.const(pg.Tensor.from_raw(bytes(512), (4, 32), "f32", "ro")))
 

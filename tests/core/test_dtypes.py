@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pyggml as pg
+from pyggml import _core
 from pyggml.dtypes import DTYPES
 
 #       name       gguf block bytes numpy                        float index block scaled
@@ -23,6 +24,17 @@ ROWS = [
     ("q8_0", 8, 32, 34, None, True, False, True, False),
     ("q4_0", 2, 32, 18, None, True, False, True, False),
     ("q4_1", 3, 32, 20, None, True, False, True, False),
+    ("q5_0", 6, 32, 22, None, True, False, True, False),
+    ("q5_1", 7, 32, 24, None, True, False, True, False),
+    ("q2_k", 10, 256, 84, None, True, False, True, False),
+    ("q3_k", 11, 256, 110, None, True, False, True, False),
+    ("q4_k", 12, 256, 144, None, True, False, True, False),
+    ("q5_k", 13, 256, 176, None, True, False, True, False),
+    ("q6_k", 14, 256, 210, None, True, False, True, False),
+    ("iq4_nl", 20, 32, 18, None, True, False, True, False),
+    ("iq4_xs", 23, 256, 136, None, True, False, True, False),
+    ("mxfp4", 39, 32, 17, None, True, False, True, False),
+    ("nvfp4", 40, 64, 36, None, True, False, True, False),
 ]
 
 
@@ -41,6 +53,16 @@ def test_the_table_is_whole() -> None:
     assert [d.name for d in DTYPES] == [r[0] for r in ROWS]
     assert [d.id for d in DTYPES] == list(range(len(ROWS)))
     assert len({d.gguf_id for d in DTYPES}) == len(ROWS)
+
+
+def test_what_has_no_encoder() -> None:
+    assert [d.name for d in DTYPES if d.is_fixed] == ["q2_k", "q3_k", "iq4_xs", "nvfp4"]
+    for d in (d for d in DTYPES if d.is_fixed):
+        with pytest.raises(pg.DTypeError, match=f"{d.name} has no encoder; Tensor.from_raw"):
+            pg.tensor(np.zeros((2, d.block), np.float32), dtype=d)
+        assert not pg.zeros((2, d.block), d).dequantize().any()
+        with pytest.raises(pg.ParameterError, match="no encoder"):
+            _core.from_f32(d.id, np.zeros(d.block, np.float32), bytearray(d.itemsize))
 
 
 @pytest.mark.parametrize("d", DTYPES, ids=repr)
@@ -70,7 +92,7 @@ def test_numpy_names() -> None:
         "f8",  # numpy's float64
         "f9",
         "",
-        "q4_k",
+        "q8_k",
         "f8_e5m2",
         None,
         float,

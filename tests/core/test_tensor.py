@@ -13,6 +13,7 @@ import pytest
 import pyggml as pg
 from oracles import copy as oracle
 from oracles import formats
+from pyggml.dtypes import DTYPES
 
 SCALARS = ("f32", "f16", "bf16", "f8_e4m3", "i32", "i64")
 FLOATS = ("f16", "bf16", "f8_e4m3")
@@ -266,23 +267,28 @@ def test_no_warnings() -> None:
         pg.tensor(nan, dtype="f8_e4m3")
 
 
-@pytest.mark.parametrize("dtype", ["q8_0", "q4_0", "q4_1"])
+BLOCKS = [d.name for d in DTYPES if d.is_block and not d.is_fixed]
+
+
+@pytest.mark.parametrize("dtype", BLOCKS)
 def test_blocks(dtype) -> None:
-    values = np.random.default_rng(4).standard_normal((3, 64)).astype(np.float32)
+    block = pg.dtype(dtype).block
+    n = max(block, 64)
+    values = np.random.default_rng(4).standard_normal((3, n)).astype(np.float32)
     t = pg.tensor(values, "w", dtype=dtype)
     raw = oracle.encode(values, dtype)
     assert np.array_equal(t.raw(), raw.reshape(-1))
-    assert np.array_equal(t.dequantize(), oracle.decode(raw, dtype).reshape(3, 64))
-    again = pg.Tensor.from_raw(raw.tobytes(), (3, 64), dtype)
+    assert np.array_equal(t.dequantize(), oracle.decode(raw, dtype).reshape(3, n))
+    again = pg.Tensor.from_raw(raw.tobytes(), (3, n), dtype)
     assert np.array_equal(again.dequantize(), t.dequantize())
     for use in (t.numpy, lambda: np.asarray(t)):
-        with pytest.raises(pg.DTypeError, match=f"{dtype} packs 32 elements"):
+        with pytest.raises(pg.DTypeError, match=f"{dtype} packs {block} elements"):
             use()
     with pytest.raises(pg.ShapeError, match="multiple of"):
         pg.tensor(np.zeros((2, 33), np.float32), dtype=dtype)
     with pytest.raises(pg.ShapeError, match="multiple of"):
         pg.zeros((), dtype)
-    assert repr(t) == f"<Tensor 'w' (3, 64) {dtype}, {raw.size} bytes>"
+    assert repr(t) == f"<Tensor 'w' (3, {n}) {dtype}, {raw.size:,} bytes>"
 
 
 def test_dequantize_is_a_copy() -> None:

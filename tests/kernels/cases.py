@@ -1,6 +1,7 @@
 """Typical operands of every kernel slot, for benchmarks and instruction counts.
 
-The sizes are those of a small model: rows of K = 576, tiles of 64 scores, heads of 64, FFN 1536.
+The sizes are those of a small model: rows of K = 576 (512 where blocks
+hold 256), tiles of 64 scores, heads of 64, FFN 1536.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ def _numbers(*shape: int, seed: int = 0) -> np.ndarray:
 
 def _typed(slot: str, dtype: str) -> Case:
     """to_f32, from_f32, dot and mv of a dtype."""
-    rows = ROWS if slot.startswith("mv") else 1
-    n_bytes = row_bytes(dtype, K) * rows
-    w, x, y = encoded(dtype, _numbers(rows, K)), _numbers(K, seed=1), np.zeros(K, np.float32)
+    rows, k = ROWS if slot.startswith("mv") else 1, 512 if DTYPES[dtype][0] == 256 else K
+    n_bytes = row_bytes(dtype, k) * rows
+    w, x, y = encoded(dtype, _numbers(rows, k)), _numbers(k, seed=1), np.zeros(k, np.float32)
     if slot.startswith("to_f32"):
-        return Case((w, y, K), y, n_bytes)
+        return Case((w, y, k), y, n_bytes)
     if slot.startswith("from_f32"):
         codes = np.zeros(n_bytes, np.uint8)
-        return Case((x, codes, K), codes, 4 * K)
+        return Case((x, codes, k), codes, 4 * k)
     if slot.startswith("dot"):
-        return Case((K, w, x), None, n_bytes, 2 * K)
+        return Case((k, w, x), None, n_bytes, 2 * k)
     y = np.zeros(ROWS, np.float32)
-    return Case((K, ROWS, w, row_bytes(dtype, K), x, y), y, n_bytes, 2 * K * ROWS)
+    return Case((k, ROWS, w, row_bytes(dtype, k), x, y), y, n_bytes, 2 * k * ROWS)
 
 
 def _matrix(slot: str) -> Case:
@@ -92,7 +93,7 @@ def _attention(slot: str) -> Case:
 
 def typical(slot: str) -> Case:
     """Fresh operands for a slot."""
-    dtype = next((name for name in DTYPES if slot.endswith(f"32_{name}")), None)
+    dtype = next((name for name in DTYPES if slot.endswith(f"_f32_{name}")), None)
     if dtype is None and slot.startswith(("dot_", "mv_")):
         dtype = slot.partition("_")[2]
     if dtype is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from oracles import formats
+from oracles import blocks, formats
 from pyggml import _core
 
 ISAS = _core.isas()
@@ -35,9 +35,31 @@ DTYPES = {
     "q8_0": (32, 34, formats.q8_0_decode, formats.q8_0_encode),
     "q4_0": (32, 18, formats.q4_0_decode, formats.q4_0_encode),
     "q4_1": (32, 20, formats.q4_1_decode, formats.q4_1_encode),
+    **{
+        name: (*size, blocks.DECODERS[name], blocks.ENCODERS[name])
+        for name, size in {
+            "q5_0": (32, 22),
+            "q5_1": (32, 24),
+            "q2_k": (256, 84),
+            "q3_k": (256, 110),
+            "q4_k": (256, 144),
+            "q5_k": (256, 176),
+            "q6_k": (256, 210),
+            "iq4_nl": (32, 18),
+            "iq4_xs": (256, 136),
+            "mxfp4": (32, 17),
+            "nvfp4": (64, 36),
+        }.items()
+    },
 }
 SCALAR = ("f16", "bf16", "f8_e4m3")
-BLOCKS = ("q8_0", "q4_0", "q4_1")
+BLOCKS = tuple(name for name in DTYPES if DTYPES[name][0] > 1)
+FIXED = ("q2_k", "q3_k", "iq4_xs", "nvfp4")  # decoded only; the oracle encodes for the tests
+ENCODED = tuple(name for name in DTYPES if name not in FIXED)
+# Offsets of the halves in a block; mxfp4 and nvfp4 have none.
+HALVES = {"q8_0": (0,), "q4_0": (0,), "q4_1": (0, 2), "q5_0": (0,), "q5_1": (0, 2)}
+HALVES |= {"q2_k": (80, 82), "q3_k": (108,), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,)}
+HALVES |= {"iq4_nl": (0,), "iq4_xs": (0,), "mxfp4": (), "nvfp4": ()}
 
 EXACT = ("sqr", "sqrt", "neg", "abs", "relu", "step")
 TRANSCENDENTAL = ("exp", "log", "sin", "cos", "tanh", "sigmoid", "softplus")
@@ -46,7 +68,7 @@ GATED = ("swiglu", "geglu", "geglu_erf", "geglu_quick", "reglu")
 
 SIGNATURES = {
     **{f"to_f32_{name}": TO_F32 for name in DTYPES},
-    **{f"from_f32_{name}": TO_F32 for name in DTYPES},
+    **{f"from_f32_{name}": TO_F32 for name in ENCODED},
     **{f"dot_{name}": DOT for name in DTYPES},
     **{f"mv_{name}": MV for name in DTYPES},
     **dict.fromkeys(("add", "sub", "mul", "div", *GATED), BINARY),

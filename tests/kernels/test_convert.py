@@ -5,6 +5,9 @@ import pytest
 from kernels.kernel import (
     BLOCKS,
     DTYPES,
+    ENCODED,
+    FIXED,
+    HALVES,
     ISAS,
     SCALAR,
     denormals_flushed,
@@ -19,7 +22,7 @@ from kernels.kernel import (
 
 from oracles import formats
 
-SLOTS = {f"{way}_{name}" for way in ("to_f32", "from_f32") for name in DTYPES}
+SLOTS = {f"to_f32_{name}" for name in DTYPES} | {f"from_f32_{name}" for name in ENCODED}
 
 every_isa = pytest.mark.parametrize("isa", ISAS)
 
@@ -161,24 +164,29 @@ def test_f32_moves_bits(isa, slot):
 # ---- lengths, alignment, borders -------------------------------------------------------------
 
 
+def encode_in_place(isa, dtype, x, codes):
+    """from_f32 between guard pages and between sentinels gives the codes."""
+    n, count, step = len(x), codes.nbytes, words(dtype)().nbytes
+    source, target = guarded(0).at_end(x), guarded(1).at_end(np.zeros_like(codes))
+    kernel(isa, f"from_f32_{dtype}")(source, target, n)
+    assert same_bits(target, codes)
+    room = np.full(count + 64, 0x7F, np.uint8)
+    first = 16 + n % 5 * step
+    kernel(isa, f"from_f32_{dtype}")(moved(x, n % 7 * 4), room[first:], n)
+    assert same_bits(room[first : first + count], codes.view(np.uint8).reshape(-1))
+    assert (np.delete(room, slice(first, first + count)) == 0x7F).all()
+
+
 @every_isa
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_length(isa, dtype):
     elements = DTYPES[dtype][0]
     x = np.random.default_rng(2).standard_normal(1024).astype(np.float32)
     step = words(dtype)().nbytes
-    for n in range(0, 260 if elements == 1 else 9 * 32, elements):
+    for n in range(0, 260 if elements == 1 else max(9 * 32, 4 * elements + 1), elements):
         codes = encoded(dtype, x[:n])
-        count = row_bytes(dtype, n)
-        source, target = guarded(0).at_end(x[:n]), guarded(1).at_end(np.zeros_like(codes))
-        kernel(isa, f"from_f32_{dtype}")(source, target, n)
-        assert same_bits(target, codes)
-        room = np.full(count + 64, 0x7F, np.uint8)
-        first = 16 + n % 5 * step
-        kernel(isa, f"from_f32_{dtype}")(moved(x[:n], n % 7 * 4), room[first:], n)
-        assert same_bits(room[first : first + count], codes.view(np.uint8).reshape(-1))
-        assert (np.delete(room, slice(first, first + count)) == 0x7F).all()
-
+        if dtype in ENCODED:
+            encode_in_place(isa, dtype, x[:n], codes)
         whole = decode("generic", dtype, codes)
         source, values = guarded(0).at_end(codes), guarded(1).at_end(np.zeros(n, np.float32))
         kernel(isa, f"to_f32_{dtype}")(source, values, n)
@@ -222,46 +230,91 @@ def odd_blocks():
     return np.concatenate([x, tiny, wide])
 
 
+ENCODED_BLOCKS = [name for name in BLOCKS if name not in FIXED]
+
+
 @every_isa
-@pytest.mark.parametrize("dtype", BLOCKS)
+@pytest.mark.parametrize("dtype", ENCODED_BLOCKS)
 def test_block_encode_is_the_reference_quantisation(isa, dtype):
+    elements, size, *_ = DTYPES[dtype]
     x = block_samples().reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
         expected = encoded(dtype, x)
-    codes = encode(isa, dtype, x).reshape(-1, DTYPES[dtype][1])
+    codes = encode(isa, dtype, x).reshape(-1, size)
     wrong = np.flatnonzero((codes != expected.reshape(codes.shape)).any(axis=1))
-    assert wrong.size == 0, (wrong[:5], x.reshape(-1, 32)[wrong[:1]])
+    assert wrong.size == 0, (wrong[:5], x.reshape(-1, elements)[wrong[:1]])
 
 
 @every_isa
-@pytest.mark.parametrize("dtype", BLOCKS)
+@pytest.mark.parametrize("dtype", ENCODED_BLOCKS)
 def test_block_encode_of_what_is_not_finite(isa, dtype):
-    x = odd_blocks().reshape(-1)
+    elements, size, *_ = DTYPES[dtype]
+    rows = odd_blocks()
+    rest = np.tile(rows[-1], (len(rows), elements // 32 - 1))  # what shares the block is finite
+    x = np.concatenate([rows, rest], axis=1).reshape(-1)
     codes = encode(isa, dtype, x)
     assert same_bits(codes, encode("generic", dtype, x))
-    values = decode(isa, dtype, codes).reshape(-1, 32)
-    assert np.isnan(values[:128]).all()
-    raw = codes.reshape(-1, DTYPES[dtype][1])
-    scales = raw[:128, : 4 if dtype == "q4_1" else 2].copy().view(np.uint16)
-    assert (scales == 0x7E00).all()
-    assert (raw[:128, scales.itemsize * scales.shape[1] :] == 0).all()
+    values = decode(isa, dtype, codes).reshape(-1, elements)[:128]
+    raw = codes.reshape(-1, size)[:128].copy()
+    if dtype == "mxfp4":  # it holds no NaN
+        assert (values == np.inf).all()
+        assert (raw == [255, *[0x77] * 16]).all()
+        return
+    assert np.isnan(values).all()
+    for at in HALVES[dtype]:
+        assert (raw[:, at : at + 2] == [0, 0x7E]).all()
+        raw[:, at + 1] = 0
+    assert (raw == 0).all()
+
+
+def random_blocks(dtype, n, finite):
+    """Random bytes; halves of the first half of the blocks are below 1 or of any finite size."""
+    raw = np.random.default_rng(5).integers(0, 256, (n, DTYPES[dtype][1]), dtype=np.uint8)
+    for at in HALVES[dtype] if finite else ():
+        high = raw[:, at + 1]
+        high &= 0xBF  # no infinity, no NaN: exponents below 16 (and all subnormals)
+        high[n // 2 :] |= 0x40
+        high[n // 2 :] &= 0xFB
+        raw[:3, at : at + 2] = [[0, 0], [0, 0x80], [1, 0]]
+    return raw
 
 
 @every_isa
 @pytest.mark.parametrize("dtype", BLOCKS)
 def test_block_decode(isa, dtype):
-    rng = np.random.default_rng(5)
-    size = DTYPES[dtype][1]
-    raw = rng.integers(0, 256, (3000, size), dtype=np.uint8)
-    heads = raw[:, : 4 if dtype == "q4_1" else 2]
-    heads[:, 1::2] &= 0xBF  # no infinity, no NaN: exponents below 16 (and all subnormals)
-    heads[1500:, 1::2] |= 0x40
-    heads[1500:, 1::2] &= 0xFB
-    raw[:3, :2] = [[0, 0], [0, 0x80], [1, 0]]
-    expected = DTYPES[dtype][2](raw.reshape(-1)).astype(np.float32)
+    raw = random_blocks(dtype, 3000, finite=True)
+    with np.errstate(over="ignore"):  # mxfp4 reaches past the largest float
+        expected = DTYPES[dtype][2](raw.reshape(-1)).astype(np.float32)
     y = decode(isa, dtype, raw)
     assert np.array_equal(y, expected)
+    assert np.array_equal(np.signbit(y), np.signbit(expected))
     assert same_bits(y, decode("generic", dtype, raw))
     with denormals_flushed():
         flushed = decode(isa, dtype, raw)
     assert same_bits(flushed, y)
+
+
+@every_isa
+@pytest.mark.parametrize("dtype", BLOCKS)
+def test_block_decode_of_any_bytes(isa, dtype):
+    raw = random_blocks(dtype, 2000, finite=False)
+    y, plain = decode(isa, dtype, raw), decode("generic", dtype, raw)
+    assert np.array_equal(y, plain, equal_nan=True)
+    assert np.isnan(y).any() == bool(HALVES[dtype])
+
+
+@every_isa
+def test_mxfp4_at_every_exponent(isa):
+    raw = np.zeros((256, 17), np.uint8)
+    raw[:, 0] = np.arange(256)
+    raw[:, 1:] = np.arange(16) * 17
+    codes = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])  # E2M1
+    units = 2.0 ** (np.arange(256.0) - 127)
+    with np.errstate(over="ignore"):
+        half = (units[:, None] * np.concatenate([codes, -codes])).astype(np.float32)
+    assert np.array_equal(decode(isa, "mxfp4", raw).reshape(256, 2, 16), np.stack([half] * 2, 1))
+    # what is a value of the format stays one, from the smallest exponent on
+    x = half[:, [*range(8), 15, 14, 13, 12, 11, 10, 9, 8] * 2]
+    finite = np.isfinite(x).all(axis=1)
+    again = decode(isa, "mxfp4", encode(isa, "mxfp4", x[finite].reshape(-1)))
+    assert np.array_equal(again, x[finite].reshape(-1))

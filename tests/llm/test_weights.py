@@ -157,15 +157,15 @@ def test_narrow_norms_work(change, kind):
 
 
 def test_dtypes_without_kernels_are_named(source, tmp_path):
-    target = tmp_path / "q5.gguf"
+    target = tmp_path / "q8_1.gguf"
     with GGUFFile(source) as file, GGUFWriter(target) as writer:
         writer.copy_metadata(file)
         for info in file.tensors.values():
             if info.name != "blk.1.ffn_up.weight":
                 writer.copy_tensor(info)
-        n_bytes = 96 * 64 // 32 * 24
-        writer.add_raw_tensor("blk.1.ffn_up.weight", np.zeros(n_bytes, np.uint8), (96, 64), "q5_1")
-    with pytest.raises(ModelError, match=r"blk\.1\.ffn_up\.weight is q5_1.*usable are f32"):
+        n_bytes = 96 * 64 // 32 * 36
+        writer.add_raw_tensor("blk.1.ffn_up.weight", np.zeros(n_bytes, np.uint8), (96, 64), "q8_1")
+    with pytest.raises(ModelError, match=r"blk\.1\.ffn_up\.weight is q8_1.*usable are f32"):
         load(target)
 
 

@@ -25,7 +25,7 @@ from oracles.nmse import nmse
 THREADS = (1, 2, 5)
 LAYOUTS = ("contiguous", "strided", "permuted", "in_place", "const", "one_row", "empty")
 SCALARS = ("f32", "f16", "bf16", "f8_e4m3")
-BLOCKS = ("q8_0", "q4_0", "q4_1")
+BLOCKS = ("q8_0", "q4_0", "q4_1")  # those that most ops are tried with; test_dtypes.py has all
 GUARD = 64
 
 # Largest distance from the oracle by result dtype. Of a scalar dtype: the square of its largest
@@ -38,6 +38,13 @@ LIMIT = {
     "q8_0": 1e-4,
     "q4_0": 2e-2,
     "q4_1": 2e-2,
+    "q5_0": 3e-3,
+    "q5_1": 3e-3,
+    "q4_k": 1e-2,
+    "q5_k": 3e-3,
+    "q6_k": 6e-4,
+    "iq4_nl": 1e-2,
+    "mxfp4": 2e-2,
 }
 
 
@@ -49,6 +56,11 @@ def rand(*shape, seed=0, scale=1.0):
 def is_int(values):
     """True for operands that stay what they are: ids and positions."""
     return np.asarray(values).dtype.kind in "iu"
+
+
+def is_block(dtype):
+    """True for formats whose elements have no address of their own."""
+    return pg.dtype(dtype).is_block
 
 
 def encode(values, dtype):
@@ -93,11 +105,11 @@ def _kind(values, dtype):
 
 def _strided(g, name, values, dtype):
     """Every second element along each axis that the dtype lets be cut."""
-    last_free = is_int(values) or dtype not in BLOCKS
+    last_free = is_int(values) or not is_block(dtype)
     steps = [2 if a < values.ndim - 1 or last_free else 1 for a in range(values.ndim)]
     where = tuple(slice(1, None, 2) if s == 2 else slice(None) for s in steps)
     shape = [2 * n + 1 if s == 2 else n for n, s in zip(values.shape, steps, strict=True)]
-    filler = -1 if is_int(values) else np.nan if dtype not in BLOCKS else 1e4
+    filler = -1 if is_int(values) else 1e4 if is_block(dtype) else np.nan
     big = np.full(shape, filler, values.dtype)
     big[where] = values
     return g.input(name, shape, _kind(values, dtype))[where], encode(big, dtype)
@@ -105,7 +117,7 @@ def _strided(g, name, values, dtype):
 
 def _permuted(g, name, values, dtype):
     """Stored with its axes reversed (the last one stays for block formats), then turned back."""
-    free = values.ndim if is_int(values) or dtype not in BLOCKS else max(values.ndim - 1, 0)
+    free = values.ndim if is_int(values) or not is_block(dtype) else max(values.ndim - 1, 0)
     order = [*reversed(range(free)), *range(free, values.ndim)]  # its own inverse
     turned = np.ascontiguousarray(values.transpose(order))
     node = g.input(name, turned.shape, _kind(values, dtype))

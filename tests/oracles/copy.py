@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from . import formats
+from . import blocks, formats
 
 
 def encode(x, dtype):
     """Bytes of x in the named dtype: one rounding from x's own precision (blocks: via float32).
 
     Shapes: x float (..., n) -> uint8 (..., bytes of n elements), little-endian.
-    Source: formats.py; IEEE 754 for f32.
+    Source: formats.py, blocks.py; IEEE 754 for f32.
     """
     if dtype == "f8_e4m3":
         return formats.e4m3_encode(x)
@@ -26,7 +26,7 @@ def encode(x, dtype):
 def decode(raw, dtype):
     """Values of raw bytes in the named dtype.
 
-    Shapes: raw uint8 (..., bytes of n elements) -> float64 (..., n). Source: formats.py.
+    Shapes: raw uint8 (..., bytes of n elements) -> float64 (..., n). Source: formats.py, blocks.py.
     """
     raw = np.ascontiguousarray(raw, dtype=np.uint8)
     if dtype == "f8_e4m3":
@@ -41,7 +41,7 @@ def decode(raw, dtype):
 def cast(x, dtype):
     """The values that x has after a store in `dtype`: decode(encode(x)).
 
-    Shapes: x float (..., n) -> float64 (..., n). Source: formats.py.
+    Shapes: x float (..., n) -> float64 (..., n). Source: formats.py, blocks.py.
     """
     return decode(encode(x, dtype), dtype)
 
@@ -50,9 +50,11 @@ _BLOCK_ENCODERS = {
     "q8_0": formats.q8_0_encode,
     "q4_0": formats.q4_0_encode,
     "q4_1": formats.q4_1_encode,
+    **blocks.ENCODERS,
 }
 _BLOCK_DECODERS = {
     "q8_0": formats.q8_0_decode,
     "q4_0": formats.q4_0_decode,
     "q4_1": formats.q4_1_decode,
+    **blocks.DECODERS,
 }

@@ -1,0 +1,144 @@
+"""All block formats, core and oracles alike, against the gguf package, and their stated errors."""
+
+from __future__ import annotations
+
+import gguf
+import numpy as np
+import pytest
+from formats.stated import BITS, RMS, gaussian
+
+import pyggml as pg
+from oracles import copy as oracle
+from pyggml.dtypes import DTYPES
+
+BLOCKS = [d for d in DTYPES if d.is_block]
+ENCODED = [d for d in BLOCKS if not d.is_fixed]
+every_block = pytest.mark.parametrize("kind", BLOCKS, ids=repr)
+
+
+def theirs(kind: pg.DType) -> gguf.GGMLQuantizationType:
+    return gguf.GGMLQuantizationType(kind.gguf_id)
+
+
+def core_decode(kind: pg.DType, raw: np.ndarray) -> np.ndarray:
+    """What pyggml makes of raw rows (rows, bytes)."""
+    n = raw.shape[1] // kind.itemsize * kind.block
+    return pg.Tensor.from_raw(raw, (len(raw), n), kind).dequantize()
+
+
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Bit for bit; NaN as NaN, whose payloads no format defines."""
+    nan = np.isnan(b)
+    return np.array_equal(np.isnan(a), nan) and np.array_equal(
+        a[~nan].astype(np.float32).view(np.uint32), b[~nan].view(np.uint32)
+    )
+
+
+@every_block
+def test_ids_and_sizes(kind) -> None:
+    assert gguf.GGML_QUANT_SIZES[theirs(kind)] == (kind.block, kind.itemsize)
+    assert theirs(kind).name.lower() == kind.name
+
+
+@every_block
+@pytest.mark.parametrize("seed", range(3))
+def test_decode_of_random_bytes(kind, seed) -> None:
+    # scales of every kind among them: denormal, infinite, NaN, of either sign
+    raw = np.random.default_rng(seed).integers(0, 256, (500, 4 * kind.itemsize), dtype=np.uint8)
+    with np.errstate(all="ignore"):
+        expected = gguf.quants.dequantize(raw, theirs(kind))
+    assert same(core_decode(kind, raw), expected)
+    assert same(oracle.decode(raw, kind.name), expected)
+
+
+@every_block
+def test_decode_of_each_byte_value(kind) -> None:
+    # one byte of a typical block at a time takes all its values
+    block = oracle.encode(gaussian(1, kind.block), kind.name)[0]
+    raw = np.repeat(block[None], kind.itemsize * 256, axis=0)
+    at = np.arange(len(raw))
+    raw[at, at // 256] = at % 256
+    with np.errstate(all="ignore"):
+        expected = gguf.quants.dequantize(raw, theirs(kind))
+    assert same(core_decode(kind, raw), expected)
+
+
+@pytest.mark.parametrize("kind", ENCODED, ids=repr)
+def test_encode_equals_the_package_where_it_encodes(kind) -> None:
+    x = gaussian(400, 256) * 10.0 ** np.random.default_rng(1).integers(-4, 5, (400, 1))
+    x = x.astype(np.float32)
+    x[0], x[1], x[2], x[3, ::32] = 0, -2.5, 1, 100
+    raw = pg.tensor(x, dtype=kind).raw().reshape(400, -1)
+    assert np.array_equal(raw, oracle.encode(x, kind.name))
+    if kind.name not in ("q4_k", "q5_k", "q6_k", "iq4_nl"):  # the package only decodes these
+        assert np.array_equal(raw, gguf.quants.quantize(x, theirs(kind)))
+
+
+@pytest.mark.parametrize("kind", ENCODED, ids=repr)
+def test_the_package_reads_what_we_write(kind) -> None:
+    x = gaussian(50, 512)
+    t = pg.tensor(x, dtype=kind)
+    back = gguf.quants.dequantize(t.raw().reshape(50, -1), theirs(kind))
+    assert np.array_equal(back, t.dequantize())
+    assert np.sqrt(np.mean((back.astype(np.float64) - x) ** 2)) < 0.2
+
+
+@pytest.mark.parametrize("kind", ENCODED, ids=repr)
+def test_no_element_is_further_than_a_step(kind) -> None:
+    # half the largest distance between neighbouring codes, of 16 at least, of a block in -1 .. 1
+    x = np.random.default_rng(6).uniform(-1, 1, (200, 512)).astype(np.float32)
+    worst = np.abs(pg.tensor(x, dtype=kind).dequantize() - x).max()
+    limit = {"q8_0": 0.005, "q6_k": 0.04, "mxfp4": 0.26}.get(kind.name, 0.16)
+    assert worst < (0.07 if kind.name.startswith("q5") else limit)
+
+
+@pytest.mark.parametrize("kind", ENCODED, ids=repr)
+@pytest.mark.parametrize("value", [np.nan, -np.nan, np.inf, -np.inf])
+def test_a_value_that_is_not_finite_marks_its_block(kind, value) -> None:
+    x = gaussian(3, 2 * kind.block)
+    x[1, kind.block + 5] = value
+    back = pg.tensor(x, dtype=kind).dequantize()
+    marked = ~np.isfinite(back)
+    assert marked[1, kind.block :].all()
+    assert marked.sum() == kind.block
+
+
+@pytest.mark.parametrize("kind", ENCODED, ids=repr)
+def test_zeros_and_extremes(kind) -> None:
+    for zero in (0.0, -0.0):
+        assert not pg.tensor(np.full((1, 256), zero, "f4"), dtype=kind).dequantize().any()
+    tiny = np.full((1, 256), 1e-45, np.float32)
+    assert np.abs(pg.tensor(tiny, dtype=kind).dequantize()).max() <= 1e-38
+    # too large for the halves: infinity or NaN in reading, never a wrong finite value
+    huge = gaussian(1, 256) * np.float32(1e38)
+    back = pg.tensor(huge, dtype=kind).dequantize()
+    if kind.name == "mxfp4":  # its exponent reaches that far
+        assert np.abs(back - huge).max() <= np.abs(huge).max() * 0.25
+    else:
+        assert not np.isfinite(back).any()
+
+
+def test_mxfp4_beside_powers_of_two() -> None:
+    # the exponent is that of the largest value, also where log2 in floats rounds up
+    below = np.nextafter(np.float32(8), np.float32(0))
+    for largest, e in ((8.0, 128), (below, 127), (4.0, 127), (0.5, 124)):
+        x = np.zeros((1, 32), np.float32)
+        x[0, 3] = -largest
+        raw = pg.tensor(x, dtype="mxfp4").raw()
+        assert raw[0] == e
+        assert raw[4] & 15 == (8 | 6 if largest != below else 8 | 7)
+
+
+def test_every_float_states_its_error() -> None:
+    assert set(RMS) == {d.name for d in DTYPES if d.is_float}
+    assert {d.name: 8 * d.itemsize / d.block for d in DTYPES if d.is_float} == BITS
+
+
+@pytest.mark.parametrize("name", RMS)
+def test_stated_error(name) -> None:
+    x = gaussian(2000, 256)
+    kind = pg.dtype(name)
+    raw = oracle.encode(x, name) if kind.is_fixed else pg.tensor(x, dtype=kind).raw()
+    back = pg.Tensor.from_raw(raw, x.shape, kind).dequantize()
+    measured = np.sqrt(np.mean((back.astype(np.float64) - x) ** 2))
+    assert measured == pytest.approx(RMS[name], rel=0.02)
