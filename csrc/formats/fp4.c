@@ -97,7 +97,7 @@ void pyg_nvfp4_decode(const void *block, float *y) {
     for (int a = 0; a < 4; a++) look_up(twice, half_e4m3(b.d[a]), b.q + 8 * a, 16, y + 16 * a);
 }
 
-/* Floats of one sign are ordered as their bits, so the borders between codes are compared as such. */
+/* Floats of one sign are ordered as their bits: so the borders between codes are compared. */
 void pyg_mxfp4_encode(const float *x, void *block) {
     static const float border[7] = {0.5f, 1.5f, 2.5f, 3.5f, 5.0f, 7.0f, 10.0f};
     pyg_mxfp4 b = {.e = 255};

@@ -1,6 +1,6 @@
 /* Formats whose nibbles are codes of a table: IQ4_NL and IQ4_XS (a curve of 16 integers), MXFP4 and
  * NVFP4 (E2M1, a four-bit float). This file and fp4.c define them. Sources: ggml's public block
- * definitions and the decoder of the gguf package; OCP Microscaling Formats (MX) 1.0 for E2M1, E8M0.
+ * definitions and the decoder of the gguf package; OCP Microscaling Formats (MX) 1.0.
  *
  *     iq4_nl   18 bytes,  32 elements   d, q[16]                  w = d * curve[code]
  *     iq4_xs  136 bytes, 256 elements   d, high, low[4], q[128]   w = d * (s - 32) * curve[code]
@@ -12,12 +12,12 @@
  *     twice      0    1    2    3    4    6    8   12    0   -1   -2   -3   -4   -6   -8  -12
  *
  * Element i < 16 of a group of 32 is the low nibble of q[i], element i + 16 the high one; in nvfp4
- * groups have 16 elements and halves of 8. d and the codes of iq4_xs: d is an F16; the scale of group
- * g has nibble g % 2 of low[g / 2], then bits 2g, 2g+1 of `high` (16 bits, little endian).
+ * groups have 16 elements and halves of 8. The d of iq4_nl and iq4_xs is an F16; s of group g of
+ * iq4_xs is nibble g % 2 of low[g / 2], then bits 2g, 2g+1 of `high` (16 bits, little endian).
  *
  * mxfp4: all 256 exponents are powers of two, 255 too (MX calls it NaN, ggml does not); 12 * 2^127
- * overflows to infinity. nvfp4: d is an E4M3 without sign (bit 7 is not read), 0x7F is zero, 0xFF is
- * 480; half(d) is half its value. All products are exact.
+ * overflows to infinity. nvfp4: d is an E4M3 without sign (bit 7 is not read), 0x7F is zero, 0xFF
+ * is 480; half(d) is half its value. All products are exact.
  *
  * Encoding rounds to nearest. iq4_nl: the first of largest magnitude becomes -127, ties go up the
  * curve; a block with a NaN or infinity gets d = NaN. mxfp4: e makes the largest 4 .. 8 units, ties

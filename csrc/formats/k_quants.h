@@ -25,8 +25,8 @@
  *            j + 4   M[j+4]  m[j]           the same for m
  *            j + 8   m[j+4]      s[j+4]     their lower four bits; j = 0 .. 3
  *
- * Products of a half, a scale and a quant are exact in F32, so a value has at most one rounding (the
- * subtraction). Encoding is plain rounding to nearest: each group's range gives its scale (and
+ * Products of a half, a scale and a quant are exact in F32, so a value has at most one rounding
+ * (the subtraction). Encoding is plain rounding to nearest: each group's range gives its scale (and
  * offset), the largest of them the halves, and quants are chosen against the scales as stored. A
  * block that holds a NaN or an infinity gets NaN halves and zeros else. Halves that overflow give a
  * block of NaN and infinities; nothing is undefined. Blocks need no alignment. */
