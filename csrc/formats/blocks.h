@@ -13,9 +13,9 @@
  *
  * d and m are F16, little endian. The products are exact in F32, so a value has at most one
  * rounding (the sum of q4_1, q5_1). Encoding gives the bytes of ggml's reference quantisation for
- * every block of finite values whose scale has a finite reciprocal; elsewhere it is defined here: a block
- * that holds a NaN or an infinity gets NaN for d (and m) and zero quants, and quants are clamped to
- * their range, a NaN quotient to its lowest value. Blocks need no alignment. */
+ * every block of finite values whose scale has a finite reciprocal; elsewhere it is defined here: a
+ * block that holds a NaN or an infinity gets NaN for d (and m) and zero quants, and quants are
+ * clamped to their range, a NaN quotient to its lowest value. Blocks need no alignment. */
 #ifndef PYG_FORMATS_BLOCKS_H
 #define PYG_FORMATS_BLOCKS_H
 

@@ -27,7 +27,7 @@ static inline pyg_status pyg_need_index(const pyg_infer *in, int k) {
     return pyg_op_fail(in, PYG_STATUS_dtype, "%s must be i32 or i64", in->op->src_name[k]);
 }
 
-/* Values of dtype `from` stored as `to` are bytes when the two agree; else `to` needs an encoder. */
+/* Values of dtype `from` go into `to`: bytes when the two agree, else `to` needs an encoder. */
 static inline pyg_status pyg_need_encoder(const pyg_infer *in, pyg_dtype from, pyg_dtype to) {
     if (from == to || !(pyg_dtype_row(to)->flags & PYG_DT_FIXED)) return PYG_OK;
     return pyg_op_fail(in, PYG_STATUS_dtype, "%s can be read but not made: it has no encoder",

@@ -1,7 +1,7 @@
 /* The vector layer, width 8, fourth part: the formats of formats/fp4.h and formats/k_quants.h.
  *
- * v_super_X turns the scales of a block into floats; v_group_X takes 32 codes apart, widens them and
- * scales. Codes are shifted in 16-bit lanes: the mask removes what the neighbour brought. */
+ * v_super_X turns the scales of a block into floats; v_group_X takes 32 codes apart, widens them
+ * and scales. Codes are shifted in 16-bit lanes: the mask removes what the neighbour brought. */
 #ifndef PYG_KERNELS_SIMD_AVX2_SUPERBLOCKS_H
 #define PYG_KERNELS_SIMD_AVX2_SUPERBLOCKS_H
 
