@@ -62,6 +62,7 @@ static pyg_tensor region_of(const pyg_node_io *io) {
 pyg_status pyg_infer_acc(pyg_infer *in) {
     PYG_TRY(pyg_need_float(in, 0));
     PYG_TRY(pyg_need_float(in, 1));
+    PYG_TRY(pyg_need_encoder(in, PYG_DTYPE_f32, in->src[0]->t.dtype));
     return infer_region(in);
 }
 

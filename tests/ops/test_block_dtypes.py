@@ -147,6 +147,10 @@ def test_what_has_no_encoder_is_refused(dtype) -> None:
         lambda: pg.ops.add(x, x, dtype=dtype),
         lambda: pg.ops.mul_mat(x, x, dtype=dtype),
         lambda: pg.ops.get_rows(table, ids, dtype=dtype),
+        lambda: pg.ops.acc(table, table),
+        lambda: pg.ops.acc(table, x),
+        lambda: pg.ops.set(table, x),
+        lambda: pg.ops.concat(x, x, dtype=dtype),
     ):
         with pytest.raises(pg.DTypeError, match=f"{dtype} can be read|cannot be {dtype}"):
             make()
