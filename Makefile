@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 QUESTION ?= Why is the sky blue? Answer in two sentences.
-SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard pyggml/*.pyx pyggml/*.pxd) \
+SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard pyggml/*.pyx pyggml/*.pxd pyggml/*.pxi) \
     $(shell find csrc -name '*.[ch]' -o -name '*.inc')
 WARNINGS := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wvla -Werror
 SANITIZE := -fsanitize=address,undefined
@@ -38,8 +38,8 @@ check: $(VENV)/dev.stamp
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest --allowlist tests/stubtest_allow.txt pyggml._core
-	PATH="$(abspath $(BIN)):$$PATH" cython-lint pyggml/_core.pyx pyggml/_core.pxd  # it looks for pycodestyle there
-	$(BIN)/double-quote-cython-strings pyggml/_core.pyx pyggml/_core.pxd
+	PATH="$(abspath $(BIN)):$$PATH" cython-lint pyggml/_core.pyx pyggml/_core.pxd pyggml/_params.pxi  # it looks for pycodestyle there
+	$(BIN)/double-quote-cython-strings pyggml/_core.pyx pyggml/_core.pxd pyggml/_params.pxi
 	find csrc tests/c -name '*.[ch]' | xargs $(BIN)/clang-format --dry-run -Werror
 	$(BIN)/codespell
 	for cc in gcc clang; do if command -v $$cc > /dev/null; then find csrc -name '*.c' | xargs -n 1 $$cc $(COMPILE) || exit 1; fi; done

@@ -167,6 +167,53 @@ typedef int (*pyg_poll_fn)(void *ctx);
 pyg_status pyg_program_run(pyg_program *program, const void *const *inputs, void *const *outputs,
                            pyg_poll_fn poll, void *poll_ctx);
 
+/* ---- what a program is made of, and what it costs -------------------------------------------- */
+
+/* A kept node. Times are positions: that of the node itself is its number i; -1 is before the first
+ * node, pyg_program_n_nodes() the copying out of the results. */
+typedef struct pyg_kept_node {
+    int32_t id; /* in the graph it came from */
+    int op;     /* or PYG_NODE_INPUT, PYG_NODE_CONST */
+    const char *name;
+    const pyg_tensor *tensor;
+    /* The piece of the arena that its memory is in. Views, and results that took over an operand's
+     * memory, are in the same one. */
+    int32_t block;       /* -1: a constant; the fields to `last` are 0 then */
+    size_t block_offset; /* from the arena's start */
+    size_t block_bytes;
+    int32_t first; /* position that first writes the block */
+    int32_t last;  /* last position that touches it */
+    size_t offset; /* of the node's first element, from the arena's start */
+    size_t bytes;  /* from its first to its last element's end */
+    /* Of one run; 0 for inputs, constants and views, which run nothing. */
+    double moved_bytes; /* operands read and result written, each element once */
+    double flops;       /* multiplications and additions of products; else one an element */
+    int64_t runs;       /* counted since profiling was switched on; 0 when it runs nothing */
+    int64_t ns;         /* that they took, all together */
+} pyg_kept_node;
+
+/* PYG_STATUS_param when there is no node i. Not while the program runs. */
+pyg_status pyg_program_node(const pyg_program *program, int32_t i, pyg_kept_node *out);
+
+typedef struct pyg_program_memory {
+    size_t results;   /* placed by lifetime, from the arena's start */
+    size_t shared;    /* one block that the phases of a node share */
+    size_t scratch;   /* of one thread */
+    size_t arena;     /* results + shared + n_threads * scratch */
+    size_t constants; /* tables that ops made at compile time, outside the arena */
+} pyg_program_memory;
+
+void pyg_program_memory_of(const pyg_program *program, pyg_program_memory *out);
+
+/* Switches the timing of each node on, from zero, or off; what was counted stays readable. Costs
+ * nothing while off. PYG_STATUS_graph while the program runs. */
+pyg_status pyg_program_profile(pyg_program *program, int on);
+
+/* What n_threads threads reach on this machine, measured in about 100 ms: bytes read and written
+ * per second by memcpy over 64 MiB to 64 MiB, and FLOPs per second of the matrix product's inner
+ * tile with operands in the first cache. PYG_STATUS_no_memory when the 128 MiB are not there. */
+pyg_status pyg_measure_peak(int n_threads, double *bytes_per_s, double *flops_per_s);
+
 /* ---- counters, test hooks ------------------------------------------------------------------ */
 
 /* Since the process started. */

@@ -56,6 +56,7 @@ from pyggml.errors import (
     TokenizerError,
 )
 from pyggml.graph import Graph, Node, Program
+from pyggml.profile import MemoryPlan, Profile
 from pyggml.tensor import Tensor, tensor, zeros
 
 if TYPE_CHECKING:
@@ -73,10 +74,12 @@ __all__ = [
     "GraphError",
     "InternalError",
     "Llama",
+    "MemoryPlan",
     "ModelError",
     "Node",
     "OutOfMemoryError",
     "ParameterError",
+    "Profile",
     "Program",
     "PyggmlError",
     "ReadOnlyError",

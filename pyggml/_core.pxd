@@ -88,6 +88,34 @@ cdef extern from "pyggml.h" nogil:
     pyg_status pyg_program_run(pyg_program *program, const void *const *inputs,
                                void *const *outputs, pyg_poll_fn poll, void *poll_ctx)
 
+    ctypedef struct pyg_kept_node:
+        int32_t id
+        int op
+        const char *name
+        const pyg_tensor *tensor
+        int32_t block
+        size_t block_offset
+        size_t block_bytes
+        int32_t first
+        int32_t last
+        size_t offset
+        size_t bytes
+        double moved_bytes
+        double flops
+        int64_t runs
+        int64_t ns
+    pyg_status pyg_program_node(const pyg_program *program, int32_t i, pyg_kept_node *out)
+
+    ctypedef struct pyg_program_memory:
+        size_t results
+        size_t shared
+        size_t scratch
+        size_t arena
+        size_t constants
+    void pyg_program_memory_of(const pyg_program *program, pyg_program_memory *out)
+    pyg_status pyg_program_profile(pyg_program *program, int on)
+    pyg_status pyg_measure_peak(int n_threads, double *bytes_per_s, double *flops_per_s)
+
     uint64_t pyg_alloc_count()
     uint64_t pyg_alloc_live()
     uint64_t pyg_node_count()

@@ -40,6 +40,31 @@ class _Counters(TypedDict):
     nodes: int
     programs: int
 
+class _KeptNode(TypedDict):
+    id: int
+    op: int
+    name: str
+    shape: tuple[int, ...]
+    dtype: int
+    block: int
+    block_offset: int
+    block_bytes: int
+    first: int
+    last: int
+    offset: int
+    bytes: int
+    moved_bytes: float
+    flops: float
+    runs: int
+    ns: int
+
+class _Memory(TypedDict):
+    results: int
+    shared: int
+    scratch: int
+    arena: int
+    constants: int
+
 def dtype_table() -> tuple[tuple[str, int, int, int, int, str], ...]: ...
 def op_table() -> tuple[_OpRow, ...]: ...
 def isa() -> str: ...
@@ -90,4 +115,11 @@ class Program:
     def n_nodes(self) -> int: ...
     @property
     def arena_bytes(self) -> int: ...
+    def nodes(self) -> list[_KeptNode]: ...
+    def memory(self) -> _Memory: ...
     def run(self, inputs: Sequence[_Buffer], outputs: Sequence[_Buffer]) -> None: ...
+    def profile(
+        self, inputs: Sequence[_Buffer], outputs: Sequence[_Buffer], runs: int
+    ) -> list[_KeptNode]: ...
+
+def measure_peak(threads: int) -> tuple[float, float]: ...

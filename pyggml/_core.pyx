@@ -246,83 +246,7 @@ cdef object tensor_shape(const pyg_tensor *t):
     return tuple([t.ne[i] for i in range(t.ndim - 1, -1, -1)])
 
 
-cdef int64_t as_i64(value, str op, bytes name) except? -1:
-    try:
-        return index(value)
-    except (OverflowError, TypeError) as e:
-        raise ParameterError(f"{op}: {name.decode()}: {e}") from None
-
-
-cdef int pack_axes(const pyg_op_row *row, const pyg_param *p, value, char *field) except -1:
-    """A list in numpy order becomes int64[4] in ne order; a permutation's values turn too."""
-    cdef int64_t axes[4]
-    cdef int64_t axis
-    op = row.name.decode()
-    try:
-        value = tuple(value) if len(value) <= PYG_MAX_DIMS else value
-    except TypeError as e:
-        raise ParameterError(f"{op}: {p.name.decode()}: {e}") from None
-    cdef Py_ssize_t n = len(value)
-    if n > PYG_MAX_DIMS:
-        raise ShapeError(f"{op}: {p.name.decode()}: at most {PYG_MAX_DIMS} axes, got {n}")
-    for i in range(PYG_MAX_DIMS):
-        if p.kind == PYG_KIND_AXES:
-            axis = as_i64(value[n - 1 - i], op, p.name) if i < n else n
-            axes[i] = n - 1 - axis if 0 <= axis < n else -1
-        else:
-            axes[i] = as_i64(value[n - 1 - i], op, p.name) if i < n else <int64_t>p.default
-    memcpy(field, axes, sizeof(axes))
-    return 0
-
-
-cdef int pack_param(const pyg_op_row *row, const pyg_param *p, value, char *field) except -1:
-    cdef float f
-    cdef int64_t n
-    op = row.name.decode()
-    if p.kind == PYG_KIND_PER_AXIS or p.kind == PYG_KIND_AXES:
-        return pack_axes(row, p, value, field)
-    if p.kind == PYG_KIND_F32:
-        try:
-            f = value
-        except (TypeError, ValueError, OverflowError) as e:
-            raise ParameterError(f"{op}: {p.name.decode()}: {e}") from None
-        memcpy(field, &f, sizeof(f))
-        return 0
-    if p.kind == PYG_KIND_ENUM:
-        choices = p.choices.decode().split("|")
-        if value not in choices:
-            raise ParameterError(
-                f"{op}: {p.name.decode()} must be one of {', '.join(choices)}, got {value!r}")
-        n = choices.index(value)
-    else:
-        n = as_i64(value, op, p.name)
-    memcpy(field, &n, sizeof(n))
-    return 0
-
-
-cdef int pack_params(const pyg_op_row *row, dict params, char *out) except -1:
-    memset(out, 0, PYG_MAX_PARAM_BYTES)
-    cdef int used = 0
-    for i in range(row.n_params):
-        p = &row.params[i]
-        name = p.name.decode()
-        if name in params:
-            pack_param(row, p, params[name], out + p.offset)
-            used += 1
-        elif p.kind == PYG_KIND_PER_AXIS:
-            pack_axes(row, p, (), out + p.offset)
-        elif isnan(p.default):
-            raise ParameterError(f"{row.name.decode()}: the parameter {name} is missing")
-        elif p.kind == PYG_KIND_ENUM:
-            pack_param(row, p, p.choices.decode().split("|")[<int>p.default], out + p.offset)
-        else:
-            pack_param(row, p, p.default if p.kind == PYG_KIND_F32 else <int64_t>p.default,
-                       out + p.offset)
-    if used != len(params):
-        known = {row.params[i].name.decode() for i in range(row.n_params)}
-        extra = ", ".join(sorted(set(params) - known))
-        raise ParameterError(f"{row.name.decode()}: unknown parameter {extra}")
-    return 0
+include "_params.pxi"
 
 
 @cython.final
@@ -523,11 +447,65 @@ cdef class Program:
         """Bytes of arena that a run uses."""
         return pyg_program_arena_bytes(self.ptr)
 
+    def nodes(self):
+        """One dict a kept node, in running order: the fields of pyg_kept_node, `dtype` a number."""
+        self.take()  # a run writes the times
+        try:
+            return self.kept()
+        finally:
+            self.lock.release()
+
+    cdef list kept(self):
+        cdef pyg_kept_node node
+        records = []
+        for i in range(pyg_program_n_nodes(self.ptr)):
+            check(pyg_program_node(self.ptr, <int32_t>i, &node))
+            records.append({
+                "id": node.id, "op": node.op, "name": node.name.decode("utf-8", "replace"),
+                "shape": tensor_shape(node.tensor), "dtype": <int>node.tensor.dtype,
+                "block": node.block, "block_offset": node.block_offset,
+                "block_bytes": node.block_bytes, "first": node.first, "last": node.last,
+                "offset": node.offset, "bytes": node.bytes,
+                "moved_bytes": node.moved_bytes, "flops": node.flops,
+                "runs": node.runs, "ns": node.ns,
+            })
+        return records
+
+    def memory(self):
+        """The fields of pyg_program_memory."""
+        cdef pyg_program_memory memory
+        pyg_program_memory_of(self.ptr, &memory)
+        return {"results": memory.results, "shared": memory.shared, "scratch": memory.scratch,
+                "arena": memory.arena, "constants": memory.constants}
+
     def run(self, inputs, outputs):
         """Runs once: dense buffers in, dense writable buffers out, without the GIL."""
-        cdef pyg_status status
+        self.take()
+        try:
+            self.run_taken(inputs, outputs, 1, False)
+        finally:
+            self.lock.release()
+
+    def profile(self, inputs, outputs, int runs):
+        """Runs once to warm up, then `runs` times with each node timed; returns nodes()."""
+        if runs < 1:
+            raise ParameterError(f"profile: at least one run is needed, got {runs}")
+        self.take()
+        try:
+            self.run_taken(inputs, outputs, runs, True)
+            return self.kept()
+        finally:
+            pyg_program_profile(self.ptr, 0)
+            self.lock.release()
+
+    cdef int take(self) except -1:
         if not self.lock.acquire(blocking=False):
             raise GraphError("the program is running already")
+        return 0
+
+    cdef int run_taken(self, inputs, outputs, int runs, bint timed) except -1:
+        """Runs, while this thread holds the lock."""
+        cdef pyg_status status = PYG_OK
         held = 0
         try:
             if len(inputs) != self.n_in or len(outputs) != self.n_out:
@@ -547,8 +525,13 @@ cdef class Program:
                 else:
                     self.in_data[i] = self.buffers[i].buf
             with nogil:
-                status = pyg_program_run(self.ptr, self.in_data, self.out_data, poll_signals,
-                                         <void *>self)
+                if timed:
+                    status = self.run_once()
+                    if status == PYG_OK:
+                        status = pyg_program_profile(self.ptr, 1)
+                while status == PYG_OK and runs > 0:
+                    status = self.run_once()
+                    runs -= 1
             if status == PYG_STATUS_cancelled and self.interrupt is not None:
                 raise self.interrupt
             check(status)
@@ -556,7 +539,20 @@ cdef class Program:
             for i in range(held):
                 PyBuffer_Release(&self.buffers[i])
             self.interrupt = None
-            self.lock.release()
+        return 0
+
+    cdef pyg_status run_once(self) noexcept nogil:
+        return pyg_program_run(self.ptr, self.in_data, self.out_data, poll_signals, <void *>self)
+
+
+def measure_peak(int threads):
+    """(bytes per second of a copy, FLOPs per second of an inner tile); see pyg_measure_peak."""
+    cdef double n_bytes, flops
+    cdef pyg_status status
+    with nogil:
+        status = pyg_measure_peak(threads, &n_bytes, &flops)
+    check(status)
+    return n_bytes, flops
 
 
 # ---- start-up ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from pyggml import _core
@@ -11,10 +12,11 @@ from pyggml.dtypes import dtype as as_dtype
 from pyggml.dtypes import f32
 from pyggml.errors import GraphError, ParameterError, ShapeError
 from pyggml.node import Node, call_op
-from pyggml.program import Program
+from pyggml.program import Program, _default_bytes
 from pyggml.tensor import Tensor, _shape_tuple, tensor
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Sequence
 
     from pyggml.dtypes import DTypeLike
@@ -27,27 +29,46 @@ class Graph:
 
     def __init__(self) -> None:
         self._core = _core.Graph()
+        self._lock = RLock()  # for what Python adds to the core: see docs/threads.md
         self._consts: dict[int, tuple[Tensor, Node]] = {}
+        self._defaults: dict[str, Any] = {}  # dense bytes of an input that a run may leave out
 
-    def input(self, name: str, shape: int | Sequence[int], dtype: DTypeLike = f32) -> Node:
+    def input(
+        self,
+        name: str,
+        shape: int | Sequence[int],
+        dtype: DTypeLike = f32,
+        default: Any = None,
+    ) -> Node:
         """A slot that each run fills by copy.
 
         Args:
             name: keyword under which the Program takes it; unique in the graph.
             shape: numpy order, fixed; an int is one axis.
             dtype: any dtype.
+            default: what a run that does not give the input takes: a number or array that
+                broadcasts to the shape, converted as an input is, or a Tensor of shape and dtype.
+                It is copied here.
 
         Raises:
             GraphError: the name is taken.
             ParameterError: an empty or overlong name, or "out", which a Program's call has already.
-            ShapeError: a negative axis, more than 4 axes, or a last axis that is not whole blocks.
+            ShapeError: a negative axis, more than 4 axes, a last axis that is not whole blocks, or
+                a default that does not broadcast.
+            DTypeError: a default that does not convert to the dtype.
+            OutOfMemoryError: the default does not fit the machine.
         """
         if name == "out":
             raise ParameterError("input: 'out' names the arrays that a Program fills")
-        dims = _shape_tuple(shape, f"input '{name}': ")
+        kind, dims = as_dtype(dtype), _shape_tuple(shape, f"input '{name}': ")
         if max(dims, default=0) >= 1 << 63:
             raise ShapeError(f"input '{name}': shape {dims}: an axis passes 64 bits")
-        return Node(self, self._core.input(name, as_dtype(dtype).id, dims))
+        data = None if default is None else _default_bytes(name, dims, kind, default)
+        with self._lock:
+            node = Node(self, self._core.input(name, kind.id, dims))
+            if data is not None:
+                self._defaults[name] = data
+        return node
 
     def const(self, value: Any, name: str | None = None) -> Node:
         """A Tensor (or numpy array) captured without a copy; the same Tensor gives the same node.
@@ -56,13 +77,14 @@ class Graph:
             DTypeError: an array whose dtype is none of pyggml's.
         """
         t = value if isinstance(value, Tensor) else tensor(value, name)
-        known = self._consts.get(id(t))
-        if known is not None:
-            return known[1]
-        label = name or t.name or ""
-        number = self._core.const(t.raw(), t.dtype.id, t.shape, label, t.writable)
-        node = Node(self, number)
-        self._consts[id(t)] = (t, node)
+        with self._lock:  # two threads give one tensor one node
+            known = self._consts.get(id(t))
+            if known is not None:
+                return known[1]
+            label = name or t.name or ""
+            number = self._core.const(t.raw(), t.dtype.id, t.shape, label, t.writable)
+            node = Node(self, number)
+            self._consts[id(t)] = (t, node)
         return node
 
     def compile(
@@ -110,6 +132,31 @@ class Graph:
     def nodes(self) -> list[Node]:
         """All nodes in build order."""
         return [Node(self, i) for i in range(len(self))]
+
+    def to_dot(self) -> str:
+        """The graph in Graphviz's language: inputs, constants, ops, outlined writes.
+
+        A dashed edge runs from a write to each node that reads the written memory otherwise than
+        through it.
+        """
+        from pyggml.drawing import to_dot
+
+        return to_dot(self)
+
+    def draw(self, path: str | os.PathLike[str]) -> None:
+        """Draws the graph into a file: SVG, or what the ending names (png, pdf ...).
+
+        Needs the Python package `graphviz` (`pip install "pyggml[plot]"`) and Graphviz itself,
+        whose program `dot` it starts.
+
+        Raises:
+            ImportError: the package is not installed.
+            FileNotFoundError: the program `dot` is not.
+            ParameterError: an ending that `dot` does not know.
+        """
+        from pyggml.drawing import draw
+
+        draw(self, path)
 
     def __repr__(self) -> str:
         return f"<Graph of {len(self)} nodes>"

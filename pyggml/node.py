@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from contextlib import contextmanager
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,11 +12,11 @@ import numpy as np
 from pyggml import _core
 from pyggml.dtypes import DTYPES, DType, f32
 from pyggml.dtypes import dtype as as_dtype
-from pyggml.errors import GraphError, ParameterError, PyggmlError
+from pyggml.errors import GraphError, ParameterError, PyggmlError, ShapeError
 from pyggml.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyggml.dtypes import DTypeLike
     from pyggml.graph import Graph
@@ -70,6 +72,16 @@ class Node:
         return len(self._shape)
 
     @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self._shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.size // self._dtype.block * self._dtype.itemsize
+
+    @property
     def name(self) -> str:
         """The name shown in messages, "" when it has none."""
         return str(self._graph._core.node(self._id)[1])
@@ -81,12 +93,7 @@ class Node:
     @property
     def op(self) -> str:
         """Name of the op that makes it, "input" or "const"."""
-        number = self._graph._core.node(self._id)[0]
-        if number == _core.NODE_INPUT:
-            return "input"
-        if number == _core.NODE_CONST:
-            return "const"
-        return str(_core_op_name(number))
+        return _kind_of(self._graph._core.node(self._id)[0])
 
     @property
     def src(self) -> tuple[Node | None, ...]:
@@ -106,6 +113,51 @@ class Node:
         from pyggml import ops
 
         return ops.reshape(self, shape[0] if len(shape) == 1 else shape)
+
+    def ravel(self) -> Node:
+        """The elements along one axis: a view where the memory is dense, else a copy."""
+        return self.reshape(-1)
+
+    def flatten(self) -> Node:
+        """A copy of the elements along one axis."""
+        from pyggml import ops
+
+        return ops.cont(self.ravel())
+
+    def squeeze(self, axis: int | Sequence[int] | None = None) -> Node:
+        """The view without axes of length 1: all of them, or those given.
+
+        Raises:
+            ShapeError: there is no such axis, or its length is not 1.
+        """
+        if axis is None:
+            gone = [i for i, n in enumerate(self._shape) if n == 1]
+        else:
+            axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+            gone = [self._axis("squeeze", a) for a in axes]
+            wrong = [a for a in gone if self._shape[a] != 1]
+            if wrong:
+                raise ShapeError(f"squeeze: axis {wrong[0]} of {self._shape} is not of length 1")
+        return self[tuple(0 if i in gone else slice(None) for i in range(self.ndim))]
+
+    def swapaxes(self, axis1: int, axis2: int) -> Node:
+        """The view with two axes exchanged.
+
+        Raises:
+            ShapeError: there is no such axis.
+        """
+        from pyggml import ops
+
+        a, b = self._axis("swapaxes", axis1), self._axis("swapaxes", axis2)
+        order = list(range(self.ndim))
+        order[a], order[b] = b, a
+        return ops.permute(self, order)
+
+    def _axis(self, what: str, axis: Any) -> int:
+        number = operator.index(axis)
+        if not -self.ndim <= number < self.ndim:
+            raise ShapeError(f"{what}: there is no axis {number} in {self._shape}")
+        return number % self.ndim
 
     def astype(self, dtype: DTypeLike) -> Node:
         """See `pyggml.ops.cast`."""
@@ -230,8 +282,15 @@ class Node:
         return f"<Node {self._id}{name}: {self.op} -> {self._shape} {self._dtype.name}>"
 
 
-def _core_op_name(number: int) -> str:
-    return next(name for name, n in _OPS.items() if n == number)
+_KINDS = {number: name for name, number in _OPS.items()} | {
+    _core.NODE_INPUT: "input",
+    _core.NODE_CONST: "const",
+}
+
+
+def _kind_of(number: int) -> str:
+    """Name of op `number`, "input" or "const"."""
+    return _KINDS[number]
 
 
 def _scalar_const(graph: Graph, value: Any) -> Node:

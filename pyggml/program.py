@@ -9,13 +9,14 @@ import numpy as np
 from pyggml import _core
 from pyggml.errors import DTypeError, GraphError, ParameterError, ShapeError
 from pyggml.node import Node
-from pyggml.tensor import Tensor, tensor
+from pyggml.tensor import Tensor, _check_room, tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyggml.dtypes import DType
     from pyggml.graph import Graph
+    from pyggml.profile import MemoryPlan, Profile
 
 
 class Program:
@@ -36,12 +37,18 @@ class Program:
         self._inputs = [(n.name, n.shape, n.dtype) for n in inputs]
         self._outputs = [(n.shape, n.dtype) for n in outputs]
         self._known = {name for name, _, _ in self._inputs}
+        self._defaults = {k: v for k, v in graph._defaults.items() if k in self._known}
         self._many = many
 
     @property
     def inputs(self) -> dict[str, tuple[tuple[int, ...], DType]]:
         """Name -> (shape, dtype) of each input that the outputs need."""
         return {name: (shape, kind) for name, shape, kind in self._inputs}
+
+    @property
+    def defaults(self) -> tuple[str, ...]:
+        """Names of the inputs that a run may leave out."""
+        return tuple(self._defaults)
 
     @property
     def threads(self) -> int:
@@ -65,8 +72,9 @@ class Program:
             *unnamed: nothing: inputs go by name.
             out: array, or sequence of arrays, to fill instead of new ones: dense, of the outputs'
                 shapes and dtypes.
-            **inputs: one array (or what numpy.asarray takes) an input. Only numpy's "safe" casts
-                are made; the numbers of a list are rounded to a float dtype, as by `tensor`.
+            **inputs: one array (or what numpy.asarray takes) an input; those with a default may
+                be left out. Only numpy's "safe" casts are made; the numbers of a list are rounded
+                to a float dtype, as by `tensor`.
 
         Returns:
             A new array for a Program of one node, else a tuple. An output of a block format is a
@@ -81,9 +89,7 @@ class Program:
         """
         if unnamed:
             raise GraphError(f"inputs go by name: {self!r}")
-        if inputs.keys() != self._known:
-            self._wrong_names(inputs)
-        data = [_input_bytes(name, shape, kind, inputs[name]) for name, shape, kind in self._inputs]
+        data = self._input_data(inputs)
         results = self._result_arrays(out)
         self._core.run(data, [_dense_bytes(a) for a in results])
         if out is not None:
@@ -94,16 +100,70 @@ class Program:
         )
         return values if self._many else values[0]
 
-    def _wrong_names(self, inputs: Mapping[str, Any]) -> None:
-        missing = [n for n, _, _ in self._inputs if n not in inputs]
+    def profile(
+        self,
+        feeds: Mapping[str, Any] | None = None,
+        /,
+        *,
+        runs: int = 10,
+        peak: bool = True,
+        **inputs: Any,
+    ) -> Profile:
+        """Times each node: one run to warm up, then `runs` that count.
+
+        Writes into tensors happen as in any run. The clock is read once before and once after each
+        node; otherwise the program runs as always.
+
+        Args:
+            feeds: inputs by name, for names that collide with the arguments here.
+            runs: at least 1.
+            peak: also measure, once a process and thread count, what the machine reaches (about
+                100 ms and 128 MiB): see `Peak`.
+            **inputs: as for a call.
+
+        Raises:
+            ParameterError: fewer than one run.
+            OutOfMemoryError: no room for what `peak` needs.
+            GraphError, ShapeError, DTypeError, RowIndexError: as for a call.
+        """
+        from pyggml.profile import Profile, measured_peak
+
+        data = self._input_data({**(feeds or {}), **inputs})
+        results = self._result_arrays(None)
+        top = measured_peak(self.threads) if peak else None
+        records = self._core.profile(data, [_dense_bytes(a) for a in results], runs)
+        return Profile(records, self.threads, top)
+
+    def memory_plan(self) -> MemoryPlan:
+        """Where the memory of each node lies and how long it is kept, as data."""
+        from pyggml.profile import MemoryPlan
+
+        return MemoryPlan(self._core.nodes(), self._core.memory(), self.threads)
+
+    def _input_data(self, inputs: Mapping[str, Any]) -> list[Any]:
+        if inputs.keys() != self._known:
+            self._check_names(inputs)
+        return [
+            _input_bytes(name, shape, kind, inputs[name])
+            if name in inputs
+            else self._defaults[name]
+            for name, shape, kind in self._inputs
+        ]
+
+    def _check_names(self, inputs: Mapping[str, Any]) -> None:
+        missing = [n for n, _, _ in self._inputs if n not in inputs and n not in self._defaults]
         unknown = [n for n in inputs if n not in self._known]
         parts = [f"missing {', '.join(missing)}"] if missing else []
         parts += [f"unknown {', '.join(unknown)}"] if unknown else []
-        wants = ", ".join(n for n, _, _ in self._inputs) or "none"
+        if not parts:
+            return
+        wants = ", ".join(n + "?" * (n in self._defaults) for n, _, _ in self._inputs) or "none"
         raise GraphError(f"inputs: {'; '.join(parts)} (this program takes {wants})")
 
     def _result_arrays(self, out: Any) -> list[np.ndarray[Any, Any]]:
         if out is None:
+            for shape, kind in self._outputs:
+                _check_room("the result", shape, kind)
             return [
                 np.empty(shape, kind.numpy)
                 if kind.numpy is not None
@@ -156,6 +216,20 @@ def _listed(name: str, kind: DType, value: Any) -> np.ndarray[Any, Any]:
     if (exact != array).any():
         raise DTypeError(f"input '{name}': a value passes the range of {kind.name}")
     return exact
+
+
+def _default_bytes(name: str, shape: tuple[int, ...], kind: DType, value: Any) -> Any:
+    """What an input's default holds, copied, as dense bytes."""
+    _check_room(f"the default of input '{name}'", shape, kind)
+    if not isinstance(value, Tensor) and kind.numpy is not None:
+        value = _listed(name, kind, value) if isinstance(value, _LISTS) else np.asarray(value)
+        try:
+            value = np.broadcast_to(value, shape)
+        except ValueError:
+            raise ShapeError(
+                f"input '{name}': a default of shape {value.shape} does not broadcast to {shape}"
+            ) from None
+    return np.array(_input_bytes(name, shape, kind, value))
 
 
 def _input_bytes(name: str, shape: tuple[int, ...], kind: DType, value: Any) -> Any:

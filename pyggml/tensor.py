@@ -174,6 +174,16 @@ def _byte_size(shape: tuple[int, ...], kind: DType) -> int:
     return prod(shape) // kind.block * kind.itemsize
 
 
+def _check_room(what: str, shape: tuple[int, ...], kind: DType) -> int:
+    """The bytes of a tensor, refused when the machine has not got them."""
+    size = _byte_size(shape, kind)
+    if size >= _CHECK_ROOM_FROM and size > _core.memory_room():
+        raise OutOfMemoryError(
+            f"{what}: {shape} {kind.name} takes {size} bytes, {_core.memory_room()} are available"
+        )
+    return size
+
+
 def tensor(array: Any, name: str | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """A tensor over a numpy array.
 
@@ -279,11 +289,7 @@ def zeros(shape: int | Sequence[int], dtype: DTypeLike = f32, name: str | None =
     """
     kind = as_dtype(dtype)
     dims = _shape_tuple(shape)
-    size = _byte_size(dims, kind)
-    if size >= _CHECK_ROOM_FROM and size > _core.memory_room():
-        raise OutOfMemoryError(
-            f"zeros: {dims} {kind.name} takes {size} bytes, {_core.memory_room()} are available"
-        )
+    size = _check_room("zeros", dims, kind)
     # One spare cache line so that the data can start on a 64-byte border.
     try:
         base = np.zeros(size + 64, np.uint8)

@@ -45,7 +45,7 @@ C_FILES = files("csrc", ".c", ".h", ".inc") + files("tests/c", ".c", ".h")
 PY_FILES = [
     path
     for folder in ("pyggml", "tests", "bench")
-    for path in files(folder, ".py", ".pyx", ".pxd", ".pyi")
+    for path in files(folder, ".py", ".pyx", ".pxd", ".pxi", ".pyi")
 ]
 TEXT_FILES = [
     *C_FILES,

@@ -18,10 +18,8 @@ typedef struct builder {
     int32_t *node_of; /* graph node */
     int32_t *root;    /* slot of the root */
     int32_t *last;    /* of roots: last slot that touches the memory */
-    int32_t *life;    /* of roots in the arena: index into lives */
+    int32_t *life;    /* of roots in the arena: index into the program's lives */
     int32_t *order;   /* scratch of the planner */
-    pyg_lifetime *lives;
-    int32_t n_lives;
     int flags;
 } builder;
 
@@ -85,7 +83,7 @@ static bool can_take_over(const builder *b, int32_t s, int k) {
     if (!(op_flags(node) & PYG_OP_IN_PLACE(k)) || node->src[k] < 0) return false;
     const int32_t from = b->slot_of[node->src[k]], root = b->root[from];
     const pyg_node *base = node_at(b, from);
-    if (b->life[root] < 0 || b->lives[b->life[root]].last != s) return false;
+    if (b->life[root] < 0 || b->prog->lives[b->life[root]].last != s) return false;
     if (!pyg_contiguous(&base->t) || base->root_off != 0 || base->t.dtype != node->t.dtype ||
         !pyg_same_shape(&base->t, &node->t) || node_at(b, root)->bytes != node->bytes)
         return false;
@@ -108,13 +106,13 @@ static void make_lifetimes(builder *b) {
                 if (can_take_over(b, s, k)) taken = k;
         if (taken >= 0) {
             b->life[s] = b->life[b->root[b->slot_of[node->src[taken]]]];
-            b->lives[b->life[s]].last = b->last[s];
+            b->prog->lives[b->life[s]].last = b->last[s];
             continue;
         }
-        b->life[s] = b->n_lives;
+        b->life[s] = b->prog->n_lives;
         /* Inputs are filled before the first step. */
         const int32_t first = node->op == PYG_NODE_INPUT ? -1 : s;
-        b->lives[b->n_lives++] = (pyg_lifetime){node->bytes, first, b->last[s], 0};
+        b->prog->lives[b->prog->n_lives++] = (pyg_lifetime){node->bytes, first, b->last[s], 0};
     }
 }
 
@@ -124,7 +122,12 @@ static void place_slots(builder *b) {
         const pyg_node *node = node_at(b, s);
         const int32_t life = b->life[b->root[s]];
         slot->t = node->t;
-        slot->offset = life < 0 ? PYG_NOT_IN_ARENA : b->lives[life].offset + node->root_off;
+        slot->life = life;
+        slot->node = b->node_of[s];
+        slot->step = -1;
+        slot->op = node->op;
+        memcpy(slot->name, node->name, sizeof slot->name);
+        slot->offset = life < 0 ? PYG_NOT_IN_ARENA : b->prog->lives[life].offset + node->root_off;
     }
 }
 
@@ -139,7 +142,7 @@ static pyg_status make_step(builder *b, int32_t s, pyg_step *step, size_t *const
     step->io.dst = &b->prog->slots[s].t;
     for (int k = 0; k < PYG_MAX_SRC; k++)
         if (node->src[k] >= 0) step->io.src[k] = &b->prog->slots[b->slot_of[node->src[k]]].t;
-    step->plan = (pyg_plan){.n_phases = 1, .n_tasks = {1, 1, 1}};
+    step->plan = pyg_plan_preset(&step->io);
     PYG_TRY(step->op->plan(&step->io, &step->plan));
     step->const_off = *const_bytes;
     if (__builtin_add_overflow(*const_bytes, pyg_align_up(step->plan.const_bytes), const_bytes))
@@ -155,7 +158,7 @@ static pyg_status make_steps(builder *b) {
         if (node->op < 0 || (op_flags(node) & PYG_OP_VIEW)) continue;
         pyg_step *step = &p->steps[p->n_steps];
         PYG_TRY(make_step(b, s, step, &const_bytes));
-        p->n_steps++;
+        p->slots[s].step = p->n_steps++;
         const size_t scratch_bytes = pyg_align_up(step->plan.scratch_bytes);
         const size_t shared_bytes = pyg_align_up(step->plan.shared_bytes);
         if (scratch_bytes > scratch) scratch = scratch_bytes;
@@ -164,6 +167,7 @@ static pyg_status make_steps(builder *b) {
     void *constants;
     PYG_TRY(pyg_alloc(&constants, const_bytes, "program constants"));
     p->constants = constants;
+    p->const_bytes = const_bytes;
     for (int32_t i = 0; i < p->n_steps; i++) {
         pyg_step *step = &p->steps[i];
         if (step->op->init != NULL && step->plan.const_bytes > 0)
@@ -202,9 +206,6 @@ static pyg_status builder_alloc(builder *b, int32_t n) {
     int32_t **arrays[] = {&b->slot_of, &b->node_of, &b->root, &b->last, &b->life, &b->order};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         PYG_TRY(alloc_ids(arrays[i], n > 0 ? n : 1));
-    void *p;
-    PYG_TRY(pyg_alloc(&p, (size_t)(n > 0 ? n : 1) * sizeof(pyg_lifetime), "compile"));
-    b->lives = p;
     for (int32_t i = 0; i < n; i++) b->slot_of[i] = -1;
     return PYG_OK;
 }
@@ -212,7 +213,6 @@ static pyg_status builder_alloc(builder *b, int32_t n) {
 static void builder_free(builder *b) {
     int32_t *arrays[] = {b->slot_of, b->node_of, b->root, b->last, b->life, b->order};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) pyg_free(arrays[i]);
-    pyg_free(b->lives);
 }
 
 static pyg_status program_alloc(pyg_program *p, int32_t n_kept, int n_outputs) {
@@ -220,6 +220,8 @@ static pyg_status program_alloc(pyg_program *p, int32_t n_kept, int n_outputs) {
     PYG_TRY(pyg_alloc(&m, (size_t)n_kept * sizeof(pyg_slot), "program"));
     p->slots = m;
     p->n_slots = n_kept;
+    PYG_TRY(pyg_alloc(&m, (size_t)n_kept * sizeof(pyg_lifetime), "program"));
+    p->lives = m;
     PYG_TRY(pyg_alloc(&m, (size_t)n_kept * sizeof(pyg_step), "program"));
     p->steps = m;
     PYG_TRY(alloc_ids(&p->input_slots, n_kept));
@@ -234,7 +236,7 @@ static pyg_status build(builder *b, const int32_t *outputs, int n_outputs) {
     PYG_TRY(program_alloc(p, b->n_kept, n_outputs));
     find_last_uses(b, outputs, n_outputs);
     make_lifetimes(b);
-    PYG_TRY(pyg_plan_offsets(b->lives, b->n_lives, b->order, &p->arena_bytes));
+    PYG_TRY(pyg_plan_offsets(p->lives, p->n_lives, b->order, &p->arena_bytes));
     place_slots(b);
     PYG_TRY(make_steps(b));
     list_ends(b, outputs, n_outputs);
@@ -275,6 +277,8 @@ pyg_status pyg_program_new(const pyg_graph *graph, const int32_t *outputs, int n
 void pyg_program_free(pyg_program *p) {
     if (p == NULL) return;
     pyg_free(p->slots);
+    pyg_free(p->lives);
+    pyg_free(p->step_ns);
     pyg_free(p->steps);
     pyg_free(p->input_slots);
     pyg_free(p->input_ids);

@@ -10,18 +10,6 @@
 
 #define POLL_NS 50000000
 
-int pyg_program_n_inputs(const pyg_program *p) { return p->n_inputs; }
-
-int32_t pyg_program_input(const pyg_program *p, int i) {
-    return i >= 0 && i < p->n_inputs ? p->input_ids[i] : -1;
-}
-
-int pyg_program_n_threads(const pyg_program *p) { return p->n_threads; }
-
-int32_t pyg_program_n_nodes(const pyg_program *p) { return p->n_slots; }
-
-size_t pyg_program_arena_bytes(const pyg_program *p) { return p->arena_bytes; }
-
 typedef struct run_state {
     const pyg_program *prog;
     const pyg_step *step;
@@ -49,7 +37,7 @@ static void run_task(void *ctx, int64_t index, int worker) {
     step->op->run(&task);
 }
 
-static int64_t now_ns(void) {
+int64_t pyg_now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
@@ -76,15 +64,22 @@ static pyg_status run_step(run_state *run) {
     return PYG_OK;
 }
 
+static pyg_status run_step_timed(run_state *run, int32_t i) {
+    const int64_t start = pyg_now_ns();
+    PYG_TRY(run_step(run));
+    run->prog->step_ns[i] += pyg_now_ns() - start;
+    return PYG_OK;
+}
+
 static pyg_status run_steps(const pyg_program *p, pyg_poll_fn poll, void *poll_ctx) {
     run_state run = {.prog = p};
     atomic_init(&run.fault.position, -1);
-    int64_t polled = now_ns();
+    int64_t polled = pyg_now_ns();
     for (int32_t i = 0; i < p->n_steps; i++) {
         run.step = &p->steps[i];
-        PYG_TRY(run_step(&run));
+        PYG_TRY(p->profiling ? run_step_timed(&run, i) : run_step(&run));
         if (poll == NULL) continue;
-        const int64_t now = now_ns();
+        const int64_t now = pyg_now_ns();
         if (now - polled < POLL_NS) continue;
         polled = now;
         if (poll(poll_ctx)) return pyg_fail(PYG_STATUS_cancelled, "the run was stopped");
@@ -106,6 +101,7 @@ static pyg_status run_bound(pyg_program *p, const void *const *inputs, void *con
     if (status != PYG_OK) return status;
     for (int i = 0; i < p->n_outputs; i++)
         pyg_pack_bytes(&p->slots[p->output_slots[i]].t, outputs[i]);
+    if (p->profiling) p->runs_timed++;
     return PYG_OK;
 }
 

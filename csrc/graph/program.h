@@ -14,10 +14,16 @@ struct pyg_arena {
     atomic_int busy; /* held by a running or compiling program */
 };
 
-/* Where a tensor's bytes are: a constant keeps its own address, the rest moves with the arena. */
+/* A kept node. Where its bytes are: a constant keeps its own address, the rest moves with the
+ * arena. */
 typedef struct pyg_slot {
     pyg_tensor t;
     size_t offset; /* from the arena's base; PYG_NOT_IN_ARENA for constants */
+    int32_t life;  /* index into the program's lives, -1 for constants */
+    int32_t node;  /* in the graph it came from */
+    int32_t step;  /* -1: it does not run */
+    int op;        /* or PYG_NODE_INPUT, PYG_NODE_CONST */
+    char name[PYG_MAX_NAME];
 } pyg_slot;
 
 #define PYG_NOT_IN_ARENA SIZE_MAX
@@ -35,6 +41,8 @@ typedef struct pyg_step {
 struct pyg_program {
     pyg_slot *slots; /* one a kept node, in build order */
     int32_t n_slots;
+    pyg_lifetime *lives;
+    int32_t n_lives;
     pyg_step *steps;
     int32_t n_steps;
     int32_t *input_slots;
@@ -49,12 +57,19 @@ struct pyg_program {
     size_t scratch_stride; /* bytes a worker */
     size_t shared_off;
     size_t arena_bytes;
+    size_t const_bytes;
+    int64_t *step_ns; /* time of each step in runs_timed runs; NULL: never profiled, or no steps */
+    int64_t runs_timed;
+    bool profiling;
     int n_threads;
     atomic_int running;
 };
 
 /* Grows the arena; PYG_STATUS_graph while a program runs in it. */
 pyg_status pyg_arena_reserve(pyg_arena *arena, size_t bytes);
+
+/* Nanoseconds of a clock that only goes forward. */
+int64_t pyg_now_ns(void);
 
 /* Points every slot into the arena. */
 void pyg_program_bind(pyg_program *program);

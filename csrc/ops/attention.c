@@ -135,6 +135,7 @@ pyg_status pyg_plan_flash_attn_ext(const pyg_node_io *io, pyg_plan *plan) {
         plan->n_tasks[1] =
             pyg_split(q->ne[1] * q->ne[2] * q->ne[3], pyg_saturating_mul(l.n_chunks, v->ne[0]));
     }
+    plan->flops = 2.0 * (double)(q->ne[0] + v->ne[0]) * (double)pyg_n_rows(q) * (double)v->ne[1];
     const int64_t parts = l.n_chunks > 1 ? l.n_units : 0;
     size_t floats, shared;
     if (__builtin_add_overflow(pyg_attn_layout(&b, NULL), (size_t)(l.part + 2 * v->ne[0]),

@@ -97,6 +97,7 @@ pyg_status pyg_plan_copy(const pyg_node_io *io, pyg_plan *plan) {
     prepare(io, t);
     plan->n_tasks[0] = pyg_split_pieces(&t[0], 1);
     plan->scratch_bytes = PYG_SPAN * sizeof(float);
+    pyg_plan_copy_cost(plan, pyg_moved_bytes(io->src[0]) + pyg_moved_bytes(io->dst));
     return PYG_OK;
 }
 

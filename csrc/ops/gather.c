@@ -36,8 +36,12 @@ pyg_status pyg_infer_get_rows(pyg_infer *in) {
 }
 
 pyg_status pyg_plan_get_rows(const pyg_node_io *io, pyg_plan *plan) {
+    const pyg_tensor *x = io->src[0];
+    const double rows_read =
+        (double)pyg_n_rows(io->dst) * (double)pyg_row_bytes(x->dtype, x->ne[0]);
     plan->n_tasks[0] = pyg_split_pieces(io->dst, 1);
     plan->scratch_bytes = PYG_SPAN * sizeof(float);
+    pyg_plan_copy_cost(plan, rows_read + pyg_moved_bytes(io->src[1]) + pyg_moved_bytes(io->dst));
     return PYG_OK;
 }
 
@@ -160,6 +164,9 @@ pyg_status pyg_plan_set_rows(const pyg_node_io *io, pyg_plan *plan) {
     while (plan->n_tasks[1] * 2 <= wanted) plan->n_tasks[1] *= 2;
     plan->scratch_bytes = PYG_SPAN * sizeof(float);
     plan->shared_bytes = bytes;
+    const double written = (double)pyg_row_bytes(io->dst->dtype, io->dst->ne[0]);
+    pyg_plan_copy_cost(plan,
+                       pyg_moved_bytes(x) + pyg_moved_bytes(ids) + (double)pyg_n_rows(x) * written);
     return PYG_OK;
 }
 

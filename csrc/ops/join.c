@@ -75,6 +75,7 @@ static void concat_parts(const pyg_node_io *io, pyg_tensor part[2][2]) {
 }
 
 pyg_status pyg_plan_concat(const pyg_node_io *io, pyg_plan *plan) {
+    plan->flops = 0;
     pyg_tensor part[2][2];
     concat_parts(io, part);
     const int64_t wa = piece_work(&part[0][0]), wb = piece_work(&part[1][0]);
@@ -130,6 +131,7 @@ static int64_t repeat_tiles(const pyg_node_io *io, pyg_tensor t[2], int64_t tile
 }
 
 pyg_status pyg_plan_repeat(const pyg_node_io *io, pyg_plan *plan) {
+    plan->flops = 0;
     pyg_tensor t[2];
     int64_t tiles[PYG_MAX_DIMS];
     const int64_t n = repeat_tiles(io, t, tiles);
@@ -186,6 +188,7 @@ pyg_status pyg_infer_pad(pyg_infer *in) {
 }
 
 pyg_status pyg_plan_pad(const pyg_node_io *io, pyg_plan *plan) {
+    plan->flops = 0;
     plan->n_tasks[0] = pyg_split(pyg_n_pieces(io->dst), piece_work(io->dst));
     return PYG_OK;
 }

@@ -166,6 +166,31 @@ pyg_status pyg_result_dtype(const pyg_infer *in, int64_t asked, int first, int l
     return PYG_OK;
 }
 
+/* ---- plans ---- */
+
+double pyg_moved_bytes(const pyg_tensor *t) {
+    const pyg_dtype_info *row = pyg_dtype_row(t->dtype);
+    return (double)pyg_n_elements(t) / row->block * row->bytes;
+}
+
+pyg_plan pyg_plan_preset(const pyg_node_io *io) {
+    pyg_plan plan = {.n_phases = 1, .n_tasks = {1, 1, 1}};
+    plan.bytes = pyg_moved_bytes(io->dst);
+    plan.flops = (double)pyg_n_elements(io->dst);
+    for (int k = 0; k < PYG_MAX_SRC; k++) {
+        if (io->src[k] == NULL) continue;
+        const double n = (double)pyg_n_elements(io->src[k]);
+        plan.bytes += pyg_moved_bytes(io->src[k]);
+        if (n > plan.flops) plan.flops = n;
+    }
+    return plan;
+}
+
+void pyg_plan_copy_cost(pyg_plan *plan, double bytes) {
+    plan->bytes = bytes;
+    plan->flops = 0;
+}
+
 /* ---- faults ---- */
 
 void pyg_fault_record(pyg_fault *fault, int64_t position, int64_t value) {

@@ -98,7 +98,19 @@ typedef struct pyg_plan {
         scratch_bytes;   /* preset 0; private to each worker, lost between tasks, 64-byte aligned */
     size_t shared_bytes; /* preset 0; one block for the node, lives through its phases */
     size_t const_bytes;  /* preset 0; filled by init once at compile time, read-only afterwards */
+    /* What a run costs, for the profile. */
+    double bytes; /* preset to the operands and the result, each moved once */
+    double flops; /* preset to one for each element of the largest of them */
 } pyg_plan;
+
+/* A plan with everything preset. */
+pyg_plan pyg_plan_preset(const pyg_node_io *io);
+
+/* Bytes of the elements, whatever lies between them. */
+double pyg_moved_bytes(const pyg_tensor *t);
+
+/* The cost of a copy: what is read and written, no FLOPs. */
+void pyg_plan_copy_cost(pyg_plan *plan, double bytes);
 
 /* ---- run ----------------------------------------------------------------------------------- */
 

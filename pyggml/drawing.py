@@ -1,0 +1,102 @@
+"""Graphs as pictures: Graphviz text, and files drawn by Graphviz."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyggml import _core
+from pyggml.errors import ParameterError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from pyggml.graph import Graph
+    from pyggml.node import Node
+
+_WRITES = frozenset(row["name"] for row in _core.op_table() if row["write"])
+_VIEWS = frozenset(row["name"] for row in _core.op_table() if row["view"])
+_STYLES = {
+    "input": 'shape=ellipse, style=filled, fillcolor="#cfe2f3"',
+    "const": 'shape=cylinder, style=filled, fillcolor="#eeeeee"',
+    "write": 'shape=box, style=filled, fillcolor="#f9cb9c", penwidth=2',
+    "view": "shape=box, style=dotted",
+    "output": 'shape=box, style="filled,bold", fillcolor="#d9ead3"',
+    "op": "shape=box",
+}
+
+
+def _escaped(text: str) -> str:
+    """Text as a quoted string shows it: no quote ends it, no backslash starts an escape."""
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    # "&" too: Graphviz reads HTML entities inside plain labels.
+    return shown.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _role(node: Node, op: str, used: set[int]) -> str:
+    if op in ("input", "const"):
+        return op
+    if op in _WRITES:
+        return "write"
+    if node.id not in used:
+        return "output"
+    return "view" if op in _VIEWS else "op"
+
+
+def _lines(graph: Graph) -> Iterator[str]:
+    nodes = graph.nodes()
+    sources = [node.src for node in nodes]
+    used = {operand.id for src in sources for operand in src if operand is not None}
+    root = [graph._core.node(node.id)[5] for node in nodes]
+    writer: dict[int, int] = {}  # root -> the last node that wrote its memory
+    for node, src in zip(nodes, sources, strict=True):
+        op = node.op
+        label = [op, node.name] if node.name else [op]
+        label.append(f"{node.shape} {node.dtype.name}")
+        text = "\\n".join(_escaped(line) for line in label)
+        yield f'n{node.id} [label="{text}", {_STYLES[_role(node, op, used)]}];'
+        ids = [operand.id for operand in src if operand is not None]
+        for name, operand in zip(_operand_names(op), src, strict=False):
+            if operand is not None:
+                tail = f' [label="{name}"]' if len(ids) > 1 else ""
+                yield f"n{operand.id} -> n{node.id}{tail};"
+        for last in {writer[root[i]] for i in ids if root[i] in writer} - set(ids):
+            yield f'n{last} -> n{node.id} [style=dashed, color="#cc4125", constraint=true];'
+        if op in _WRITES:
+            writer[root[node.id]] = node.id
+
+
+_OPERANDS = {row["name"]: tuple(n.rstrip("?") for n in row["operands"]) for row in _core.op_table()}
+
+
+def _operand_names(op: str) -> tuple[str, ...]:
+    return _OPERANDS.get(op, ())
+
+
+def to_dot(graph: Graph) -> str:
+    """See `Graph.to_dot`."""
+    body = "".join(f"  {line}\n" for line in _lines(graph))
+    return f"digraph pyggml {{\n  node [fontname=monospace];\n{body}}}\n"
+
+
+def draw(graph: Graph, path: str | os.PathLike[str]) -> None:
+    """See `Graph.draw`."""
+    try:
+        graphviz: Any = import_module("graphviz")
+    except ImportError:
+        raise ImportError(
+            'draw: the Python package graphviz is not installed: pip install "pyggml[plot]"'
+        ) from None
+    target = Path(path)
+    kind = target.suffix[1:].lower() or "svg"
+    if kind not in graphviz.FORMATS:
+        raise ParameterError(f"draw: {target.suffix!r} is not a format that Graphviz writes")
+    try:
+        picture = graphviz.Source(to_dot(graph)).pipe(format=kind)
+    except graphviz.ExecutableNotFound:
+        raise FileNotFoundError(
+            "draw: Graphviz's program `dot` is not on the PATH (Debian: apt install graphviz)"
+        ) from None
+    target.write_bytes(picture)
