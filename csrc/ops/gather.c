@@ -95,6 +95,10 @@ pyg_status pyg_infer_add_id(pyg_infer *in) {
 pyg_status pyg_plan_add_id(const pyg_node_io *io, pyg_plan *plan) {
     plan->n_tasks[0] = pyg_split_pieces(io->dst, 1);
     plan->scratch_bytes = 3 * PYG_SPAN * sizeof(float);
+    const pyg_tensor *a = io->src[0], *b = io->src[1];
+    plan->flops = (double)pyg_n_elements(io->dst);
+    plan->bytes = pyg_moved_bytes(a) + pyg_moved_bytes(io->src[2]) + pyg_moved_bytes(io->dst) +
+                  (double)pyg_n_rows(a) * (double)pyg_row_bytes(b->dtype, b->ne[0]);
     return PYG_OK;
 }
 

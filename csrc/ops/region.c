@@ -69,6 +69,8 @@ pyg_status pyg_infer_acc(pyg_infer *in) {
 pyg_status pyg_plan_acc(const pyg_node_io *io, pyg_plan *plan) {
     const pyg_tensor region = region_of(io);
     const pyg_node_io sum = {&region, {&region, io->src[1]}, NULL};
+    plan->bytes = 2 * pyg_moved_bytes(&region) + pyg_moved_bytes(io->src[1]);
+    plan->flops = (double)pyg_n_elements(&region);
     return pyg_plan_binary(&sum, plan);
 }
 

@@ -74,12 +74,19 @@ def test_costs() -> None:
     ]
     for row, n_bytes, flops in cases:
         assert (row.op, row.bytes, row.flops) == (row.op, n_bytes, flops)
-    pg.ops.set_rows(table, x[:2], ids)
-    (row,) = g.compile(x, threads=1).profile(with_ids, runs=2, peak=False).nodes
-    assert (row.op, row.bytes) == ("set_rows", 2 * (2 * 32 * (4 + 2) + 8))
+    biases = g.const(rand(50, 32))
+    row = cost_of(pg.ops.add_id(x[:2], biases, ids), ids=[0, 1], x=rand(6, 32))
+    assert (row.bytes, row.flops) == (3 * 2 * 32 * 4 + 8, 2 * 32)
     q, kv = g.input("q", (4, 3, 8)), g.input("kv", (2, 10, 8))
     row = cost_of(pg.ops.flash_attn_ext(q, kv, kv, scale=1.0), q=rand(4, 3, 8), kv=rand(2, 10, 8))
     assert row.flops == 2 * 4 * 3 * 10 * (8 + 8)
+    for op, touched, flops in ((pg.ops.acc, 3, 8), (pg.ops.set, 2, 0)):
+        whole = pg.Graph().const(pg.zeros((50, 32)))
+        row = cost_of(op(whole, np.ones((2, 4), np.float32), start=(1, 2)))
+        assert (row.bytes, row.flops) == (touched * 8 * 4, flops)
+    pg.ops.set_rows(table, x[:2], ids)
+    (row,) = g.compile(x, threads=1).profile(with_ids, runs=2, peak=False).nodes
+    assert (row.op, row.bytes) == ("set_rows", 2 * (2 * 32 * (4 + 2) + 8))
 
 
 def test_to_dict_is_json() -> None:
