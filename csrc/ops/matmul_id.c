@@ -76,6 +76,10 @@ pyg_status pyg_plan_mul_mat_id(const pyg_node_io *io, pyg_plan *plan) {
     const pyg_tensor *w = io->src[0], *x = io->src[1];
     const layout l = layout_of(io);
     const int64_t mean = w->ne[2] == 0 ? 0 : pyg_ceil_div(l.n_pairs, w->ne[2]);
+    plan->flops = 2.0 * (double)w->ne[0] * (double)pyg_n_elements(io->dst);
+    /* only the matrices that are chosen are read: here, as if each pair chose another one */
+    if (l.n_pairs < w->ne[2])
+        plan->bytes -= pyg_moved_bytes(w) * (1.0 - (double)l.n_pairs / (double)w->ne[2]);
     plan->n_phases = 2;
     plan->n_tasks[0] = 1 + (l.convert ? pyg_split(pyg_n_rows(x), x->ne[0]) : 0);
     plan->n_tasks[1] = pyg_split(l.n_units, pyg_saturating_mul(l.rows * mean, w->ne[0]));

@@ -53,6 +53,7 @@ pyg_status pyg_plan_out_prod(const pyg_node_io *io, pyg_plan *plan) {
     const pyg_tensor *b = io->src[1];
     const layout l = layout_of(io);
     const int64_t work = pyg_saturating_mul(l.columns * l.tokens, b->ne[1]);
+    plan->flops = 2.0 * (double)b->ne[1] * (double)pyg_n_elements(io->dst);
     plan->n_phases = 2;
     plan->n_tasks[0] = pyg_split(pyg_n_rows(b), b->ne[0]);
     plan->n_tasks[1] = pyg_split(l.n_units, work);

@@ -80,6 +80,15 @@ def test_costs() -> None:
     q, kv = g.input("q", (4, 3, 8)), g.input("kv", (2, 10, 8))
     row = cost_of(pg.ops.flash_attn_ext(q, kv, kv, scale=1.0), q=rand(4, 3, 8), kv=rand(2, 10, 8))
     assert row.flops == 2 * 4 * 3 * 10 * (8 + 8)
+    experts, tokens = g.const(rand(8, 4, 32)), g.input("tokens", (2, 1, 32))
+    chosen = g.input("chosen", (2, 1), "i32")
+    row = cost_of(
+        pg.ops.mul_mat_id(experts, tokens, chosen), tokens=rand(2, 1, 32), chosen=[[0], [7]]
+    )
+    assert row.bytes == pytest.approx(4 * (2 * 4 * 32 + 2 * 32 + 2 * 4 + 2))
+    assert row.flops == 2 * 2 * 4 * 32
+    row = cost_of(pg.ops.out_prod(x, x), **feeds)
+    assert row.flops == 2 * 6 * 32 * 32
     for op, touched, flops in ((pg.ops.acc, 3, 8), (pg.ops.set, 2, 0)):
         whole = pg.Graph().const(pg.zeros((50, 32)))
         row = cost_of(op(whole, np.ones((2, 4), np.float32), start=(1, 2)))
