@@ -4,16 +4,16 @@
 
 enum { FTZ_AND_DAZ = 0x8040 };
 
-int flush_denormals(int on);
+unsigned flush_denormals(unsigned bits);
 
-/* Switches both bits; returns 1 when they were on before. */
-int flush_denormals(int on) {
+/* Sets both as in bits (FTZ 0x8000, DAZ 0x0040); returns what they were. */
+unsigned flush_denormals(unsigned bits) {
     const unsigned before = _mm_getcsr();
-    _mm_setcsr(on ? before | FTZ_AND_DAZ : before & ~(unsigned)FTZ_AND_DAZ);
-    return (before & FTZ_AND_DAZ) == FTZ_AND_DAZ;
+    _mm_setcsr((before & ~(unsigned)FTZ_AND_DAZ) | (bits & FTZ_AND_DAZ));
+    return before & FTZ_AND_DAZ;
 }
 #else
-int flush_denormals(int on);
+unsigned flush_denormals(unsigned bits);
 
-int flush_denormals(int on) { return on < 0; }
+unsigned flush_denormals(unsigned bits) { return bits & 0; }
 #endif

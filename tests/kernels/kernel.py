@@ -191,9 +191,9 @@ def _mxcsr():
 
 
 @contextlib.contextmanager
-def denormals_flushed():
-    """FTZ and DAZ on in this thread, on CPUs that have them."""
-    before = _mxcsr().flush_denormals(1)
+def denormals_flushed(bits=0x8040):
+    """FTZ (0x8000) and DAZ (0x0040) on in this thread, on CPUs that have them."""
+    before = _mxcsr().flush_denormals(bits)
     try:
         yield
     finally:

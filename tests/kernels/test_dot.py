@@ -220,14 +220,15 @@ def test_e4m3_with_tiny_and_huge_activations(isa, size, n):
 
 
 @every_isa
-def test_e4m3_under_ftz_and_daz(isa):
+@pytest.mark.parametrize("bits", [0x8040, 0x8000, 0x0040])
+def test_e4m3_under_ftz_and_daz(isa, bits):
     # subnormal codes beside normal ones, in rows long enough for every path
     rng = np.random.default_rng(9)
     codes = rng.choice(np.array([1, 3, 7, 0x81, 0x87, 8, 0x30], np.uint8), (10, 300))
     w = decoded("f8_e4m3", codes)
     x = rng.standard_normal(300).astype(np.float32)
     y = np.zeros(10, np.float32)
-    with denormals_flushed():
+    with denormals_flushed(bits):
         kernel(isa, "mv_f8_e4m3")(300, 10, codes, 300, x, y)
     assert (np.abs(y - w @ x.astype(np.float64)) <= bound(isa, 300, w, x)).all()
     kernel(isa, "mv_f8_e4m3")(300, 10, codes, 300, x, y)
