@@ -280,6 +280,21 @@ def random_blocks(dtype, n, finite):
 
 
 @every_isa
+@pytest.mark.parametrize(
+    ("dtype", "most", "rest"), [("q8_0", 127, 0x81), ("q4_0", 0, 0), ("q4_1", 15, 0)]
+)
+def test_block_encode_where_the_reciprocal_is_infinite(isa, dtype, most, rest):
+    # 0 * inf is NaN and becomes the lowest quant
+    x = np.zeros(32, np.float32)
+    x[3] = 1e-42
+    quants = np.full(32 if dtype == "q8_0" else 16, rest, np.uint8)
+    quants[3] = most
+    codes = encode(isa, dtype, x)
+    assert (codes[-len(quants) :] == quants).all()
+    assert (decode(isa, dtype, codes) == 0).all()
+
+
+@every_isa
 @pytest.mark.parametrize("dtype", BLOCKS)
 def test_block_decode(isa, dtype):
     raw = random_blocks(dtype, 3000, finite=True)
