@@ -137,6 +137,8 @@ def test_integers_to_float_round_once(kind, dtype):
         [info.min, info.min + 1, info.max, 0, 1, -1, 447, 449, 465, 65519, 65520], kind
     )
     x = np.concatenate([spread, edges])
+    at = 2**24 + 2**16  # a tie of BF16; one more is a tie of F32
+    x = np.concatenate([x, np.array([at + 1, -at - 1, at, at + 3, 2 * at + 1], kind)])
     if kind is np.int64:
         # near the ties of BF16 that F32 would hide: rounding twice gives 2^40
         x = np.concatenate([x, np.array([2**40 + 2**32 + 1, -(2**40) - 2**32 - 1, 2**40 + 2**32])])
@@ -177,6 +179,10 @@ def test_i32_widens_to_i64():
     node = pg.Graph().const(x)
     np.testing.assert_array_equal(run(pg.ops.cast(node, "i64")).numpy(), x)
     np.testing.assert_array_equal(run(pg.ops.cast(node.T[1:], "i64")).numpy(), x.T[1:])
+    long = np.arange(3 * 5000, dtype=np.int32).reshape(3, 5000)
+    for cut in (np.s_[:], np.s_[:, 1:], np.s_[:, ::2]):
+        got = run_threads(pg.ops.cast(pg.Graph().const(long)[cut], "i64"))
+        np.testing.assert_array_equal(got.numpy(), long[cut])
 
 
 def test_casts_refused():

@@ -150,6 +150,7 @@ def test_get_rows_refused():
         (table, np.zeros((1, 1, 1, 1), np.int64)),
         (batch, [0]),
         (batch, np.zeros((3, 1), np.int64)),
+        (batch, np.zeros((1, 1), np.int64)),
         (batch, np.zeros((2, 1, 1), np.int64)),
     ):
         with pytest.raises(pg.ShapeError, match="get_rows: "):
@@ -206,6 +207,13 @@ def test_set_rows_of_batches(batch, shared):
     ids = ids_of(4, n=9) if shared else ids_of(*batch, 4, n=9)
     for dst in ("f16", "q8_0"):
         set_and_check(dst, x, ids, (*batch, 9, 32), threads=2)
+
+
+def test_many_ids_through_a_conversion():
+    x = encode(rand(3000, 64), "f16")
+    ids = np.random.default_rng(2).permutation(4000)[:3000]
+    for threads in (1, 3):
+        set_and_check("bf16", x, ids, (4000, 64), threads=threads)
 
 
 @pytest.mark.parametrize("width", [1, 192, 2500])

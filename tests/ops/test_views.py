@@ -187,7 +187,9 @@ def test_axes_of_length_one_come_and_go_without_a_copy():
     wide = strided.reshape(3, 1, 3, 1)
     assert [n.op for n in strided.graph.nodes()].count("cont") == 0
     np.testing.assert_array_equal(decode(run(wide)), array[1:, ::2].reshape(3, 1, 3, 1))
-    np.testing.assert_array_equal(decode(run(wide.reshape(3, 3))), array[1:, ::2])
+    narrow = wide.reshape(3, 3)
+    assert [n.op for n in strided.graph.nodes()].count("cont") == 0
+    np.testing.assert_array_equal(decode(run(narrow)), array[1:, ::2])
     turned = pg.ops.permute(node_of(values(1, 4, 8)), (1, 0, 2)).reshape(32)
     assert [n.op for n in turned.graph.nodes()].count("cont") == 0
     np.testing.assert_array_equal(decode(run(turned)), values(1, 4, 8).reshape(32))
