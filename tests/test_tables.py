@@ -41,12 +41,18 @@ def oracles() -> dict[str, FunctionType]:
 
 @cache
 def names_in_tests() -> frozenset[str]:
-    """Names that tests/ops uses: attributes of a thing called `ops`, and whole strings."""
+    """Names that tests/ops uses: attributes of a thing called `ops`, whole strings, and what the
+    family file lists when a test goes through its `__all__`.
+    """
     names = set()
     for path in (ROOT / "tests/ops").glob("test_*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("ops"):
                 names.add(node.attr)
+            elif isinstance(node, ast.Attribute) and node.attr == "__all__":
+                names.update(
+                    importlib.import_module(f"pyggml.ops.{ast.unparse(node.value)}").__all__
+                )
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 names.add(node.value)
     return frozenset(names)

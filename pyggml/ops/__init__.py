@@ -4,121 +4,27 @@ Names are ggml's, shapes and axes are numpy's. Operands may be nodes, Tensors, n
 Python scalars; at least one must be a node, which says what graph is meant. Wrong shapes, dtypes
 and parameters raise here, not when the Program runs.
 
-To add an op: a row in csrc/ops/op_table.inc, its C functions, and a function in one of these files.
+Each file is a family and lists its functions in `__all__`; what the files list is public here.
+docs/add_an_op.md tells how to add one.
 """
 
-from pyggml.ops.attention import flash_attn_ext
-from pyggml.ops.copy import cast, cont, cpy, dup
-from pyggml.ops.elementwise import (
-    add,
-    add1,
-    div,
-    geglu,
-    geglu_erf,
-    geglu_quick,
-    mul,
-    reglu,
-    sub,
-    swiglu,
-)
-from pyggml.ops.join import concat, pad, repeat
-from pyggml.ops.matmul import matmul, mul_mat, mul_mat_id, out_prod
-from pyggml.ops.norm import l2_norm, norm, rms_norm
-from pyggml.ops.reduce import argmax, cumsum, mean, sum, sum_rows
-from pyggml.ops.region import acc, set
-from pyggml.ops.rope import rope
-from pyggml.ops.rows import add_id, get_rows, set_rows
-from pyggml.ops.soft_max import diag_mask_inf, soft_max
-from pyggml.ops.sort import argsort, top_k
-from pyggml.ops.transform import fwht
-from pyggml.ops.unary import (
-    abs,
-    clamp,
-    cos,
-    exp,
-    gelu,
-    gelu_erf,
-    gelu_quick,
-    leaky_relu,
-    log,
-    neg,
-    relu,
-    scale,
-    sigmoid,
-    silu,
-    sin,
-    softplus,
-    sqr,
-    sqrt,
-    step,
-    tanh,
-)
-from pyggml.ops.views import permute, reshape, transpose, view
+from types import FunctionType as _FunctionType
 
-__all__ = [
-    "abs",
-    "acc",
-    "add",
-    "add1",
-    "add_id",
-    "argmax",
-    "argsort",
-    "cast",
-    "clamp",
-    "concat",
-    "cont",
-    "cos",
-    "cpy",
-    "cumsum",
-    "diag_mask_inf",
-    "div",
-    "dup",
-    "exp",
-    "flash_attn_ext",
-    "fwht",
-    "geglu",
-    "geglu_erf",
-    "geglu_quick",
-    "gelu",
-    "gelu_erf",
-    "gelu_quick",
-    "get_rows",
-    "l2_norm",
-    "leaky_relu",
-    "log",
-    "matmul",
-    "mean",
-    "mul",
-    "mul_mat",
-    "mul_mat_id",
-    "neg",
-    "norm",
-    "out_prod",
-    "pad",
-    "permute",
-    "reglu",
-    "relu",
-    "repeat",
-    "reshape",
-    "rms_norm",
-    "rope",
-    "scale",
-    "set",
-    "set_rows",
-    "sigmoid",
-    "silu",
-    "sin",
-    "soft_max",
-    "softplus",
-    "sqr",
-    "sqrt",
-    "step",
-    "sub",
-    "sum",
-    "sum_rows",
-    "swiglu",
-    "tanh",
-    "top_k",
-    "transpose",
-    "view",
-]
+from pyggml.ops.attention import *
+from pyggml.ops.copy import *
+from pyggml.ops.elementwise import *
+from pyggml.ops.join import *
+from pyggml.ops.matmul import *
+from pyggml.ops.norm import *
+from pyggml.ops.reduce import *
+from pyggml.ops.region import *
+from pyggml.ops.rope import *
+from pyggml.ops.rows import *
+from pyggml.ops.soft_max import *
+from pyggml.ops.sort import *
+from pyggml.ops.transform import *
+from pyggml.ops.unary import *
+from pyggml.ops.views import *
+
+# Every family's list; some families share their name with a function, so none is asked for it.
+__all__ = sorted(name for name, value in globals().items() if isinstance(value, _FunctionType))

@@ -9,6 +9,8 @@ from pyggml.graph import Node, call_op
 if TYPE_CHECKING:
     from pyggml.dtypes import DTypeLike
 
+__all__ = ["flash_attn_ext"]
+
 
 def flash_attn_ext(
     q: Any, k: Any, v: Any, mask: Any = None, *, scale: float, dtype: DTypeLike | None = None

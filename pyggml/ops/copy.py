@@ -9,6 +9,8 @@ from pyggml.graph import Node, call_op
 if TYPE_CHECKING:
     from pyggml.dtypes import DTypeLike
 
+__all__ = ["cast", "cont", "cpy", "dup"]
+
 
 def cont(x: Node) -> Node:
     """A dense copy of x, whatever its strides.

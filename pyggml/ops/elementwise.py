@@ -9,6 +9,19 @@ from pyggml.graph import Node, call_op
 if TYPE_CHECKING:
     from pyggml.dtypes import DTypeLike
 
+__all__ = [
+    "add",
+    "add1",
+    "div",
+    "geglu",
+    "geglu_erf",
+    "geglu_quick",
+    "mul",
+    "reglu",
+    "sub",
+    "swiglu",
+]
+
 
 def add(a: Any, b: Any, *, dtype: DTypeLike | None = None) -> Node:
     """The sum a + b.

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from pyggml.dtypes import DTypeLike
 
+__all__ = ["concat", "pad", "repeat"]
+
 
 def _ndim(x: Any) -> int:
     return x.ndim if isinstance(x, (Node, Tensor)) else np.ndim(x)

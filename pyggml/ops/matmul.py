@@ -12,6 +12,8 @@ from pyggml.ops.views import reshape, transpose
 if TYPE_CHECKING:
     from pyggml.dtypes import DTypeLike
 
+__all__ = ["matmul", "mul_mat", "mul_mat_id", "out_prod"]
+
 
 def mul_mat(w: Any, x: Any, *, dtype: DTypeLike | None = None) -> Node:
     """The product of x and w transposed: y[..., t, n] = sum over k of w[..., n, k] * x[..., t, k].

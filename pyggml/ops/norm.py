@@ -9,6 +9,8 @@ from pyggml.graph import Node, call_op
 if TYPE_CHECKING:
     from pyggml.dtypes import DTypeLike
 
+__all__ = ["l2_norm", "norm", "rms_norm"]
+
 
 def rms_norm(x: Any, eps: float = 1e-5, *, dtype: DTypeLike | None = None) -> Node:
     """Root-mean-square normalisation of the last axis: x / sqrt(mean(x^2) + eps).

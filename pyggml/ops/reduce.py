@@ -9,6 +9,8 @@ from pyggml.graph import Node, call_op
 if TYPE_CHECKING:
     from pyggml.dtypes import DTypeLike
 
+__all__ = ["argmax", "cumsum", "mean", "sum", "sum_rows"]
+
 
 def sum(x: Any, *, dtype: DTypeLike | None = None) -> Node:  # ggml's name
     """The sum of all elements, added up in double and rounded once.

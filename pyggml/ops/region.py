@@ -11,6 +11,8 @@ from pyggml.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+__all__ = ["acc", "set"]
+
 
 def acc(
     dst: Any, x: Any, *, start: Sequence[int] | None = None, step: Sequence[int] | None = None

@@ -13,6 +13,8 @@ from pyggml.tensor import Tensor
 if TYPE_CHECKING:
     from pyggml.dtypes import DTypeLike
 
+__all__ = ["rope"]
+
 
 def rope(
     x: Any,

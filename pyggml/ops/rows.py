@@ -12,6 +12,8 @@ from pyggml.tensor import Tensor
 if TYPE_CHECKING:
     from pyggml.dtypes import DTypeLike
 
+__all__ = ["add_id", "get_rows", "set_rows"]
+
 
 def _ids(value: Any) -> Any:
     """Lists and arrays of any integer dtype as int64 (int32 is left alone)."""

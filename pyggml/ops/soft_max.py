@@ -9,6 +9,8 @@ from pyggml.graph import Node, call_op
 if TYPE_CHECKING:
     from pyggml.dtypes import DTypeLike
 
+__all__ = ["diag_mask_inf", "soft_max"]
+
 
 def soft_max(
     x: Any,

@@ -6,6 +6,8 @@ from typing import Any
 
 from pyggml.graph import Node, call_op
 
+__all__ = ["argsort", "top_k"]
+
 
 def argsort(x: Any, order: str = "asc") -> Node:
     """The indices that put each row in order. Stable: equal values keep theirs; NaN comes last.

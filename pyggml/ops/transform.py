@@ -9,6 +9,8 @@ from pyggml.graph import Node, call_op
 if TYPE_CHECKING:
     from pyggml.dtypes import DTypeLike
 
+__all__ = ["fwht"]
+
 
 def fwht(x: Any, normalized: bool = True, *, dtype: DTypeLike | None = None) -> Node:
     """The fast Walsh-Hadamard transform of the last axis, natural order.

@@ -14,6 +14,29 @@ from pyggml.graph import Node, call_op
 if TYPE_CHECKING:
     from pyggml.dtypes import DTypeLike
 
+__all__ = [
+    "abs",
+    "clamp",
+    "cos",
+    "exp",
+    "gelu",
+    "gelu_erf",
+    "gelu_quick",
+    "leaky_relu",
+    "log",
+    "neg",
+    "relu",
+    "scale",
+    "sigmoid",
+    "silu",
+    "sin",
+    "softplus",
+    "sqr",
+    "sqrt",
+    "step",
+    "tanh",
+]
+
 
 def scale(x: Any, s: float, bias: float = 0.0, *, dtype: DTypeLike | None = None) -> Node:
     """Scaling: x * s + bias.

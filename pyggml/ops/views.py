@@ -14,6 +14,8 @@ from pyggml.graph import Node, call_op
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+__all__ = ["permute", "reshape", "transpose", "view"]
+
 
 def view(x: Node, index: Any) -> Node:
     """The part of x that numpy's `x[index]` names, sharing its memory.
