@@ -13,6 +13,7 @@ except ModuleNotFoundError as e:
     ) from e
 
 from pyggml import ops
+from pyggml.dlpack import from_dlpack
 from pyggml.dtypes import (
     DType,
     bf16,
@@ -95,6 +96,7 @@ __all__ = [
     "f8_e4m3",
     "f16",
     "f32",
+    "from_dlpack",
     "i32",
     "i64",
     "iq4_nl",

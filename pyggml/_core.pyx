@@ -267,7 +267,8 @@ cdef class Graph:
         pyg_graph_free(self.ptr)
 
     def __len__(self):
-        return pyg_graph_n_nodes(self.ptr)
+        with self.lock:
+            return pyg_graph_n_nodes(self.ptr)
 
     def input(self, str name not None, int dtype, shape):
         """Adds an input slot; returns its id."""

@@ -142,6 +142,24 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
+    def __dlpack__(self, **options: Any) -> Any:
+        """The memory as a DLPack capsule, which keeps it alive; numpy makes it.
+
+        Args:
+            **options: stream, max_version, dl_device and copy, as the specification has them.
+
+        Raises:
+            BufferError: bf16, f8_e4m3 and block formats; a read-only tensor when the consumer asks
+                for an old capsule, which cannot say that it is.
+        """
+        from pyggml.dlpack import export
+
+        return export(self, options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """(1, 0): CPU memory."""
+        return (1, 0)
+
     def __len__(self) -> int:
         if not self._shape:
             raise TypeError("len() of a 0-d tensor")

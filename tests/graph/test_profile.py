@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import numpy as np
 import pytest
@@ -181,25 +180,6 @@ def test_inputs_named_like_the_arguments() -> None:
     y = g.input("runs", (2,)) + g.input("peak", (2,)) + g.input("feeds", (2,))
     feeds = {"runs": [1, 2], "peak": [3, 4]}
     assert g.compile(y).profile(feeds, feeds=[0, 0], runs=5, peak=False).runs == 5
-
-
-def test_not_while_it_runs() -> None:
-    g = pg.Graph()
-    x = node = g.input("x", (256, 256))
-    for _ in range(400):
-        node = pg.ops.rms_norm(pg.ops.mul_mat(x, node))
-    program, feed = g.compile(node, threads=1), rand(256, 256)
-    refused = 0
-    worker = threading.Thread(target=lambda: program(x=feed))
-    worker.start()
-    while worker.is_alive():
-        try:
-            program.memory_plan()
-        except pg.GraphError:
-            refused += 1
-    worker.join()
-    assert refused > 0
-    assert program.memory_plan().arena == program.arena_bytes
 
 
 def test_peaks() -> None:

@@ -1,0 +1,72 @@
+"""The Python of docs/*.md is run: the blocks of a page in order, with the output each promises.
+
+A block marked `python` is run, and a `text` block right after it is what it prints. Excerpts that
+are only to be read are marked `py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def examples(text: str) -> list[tuple[str, str | None]]:
+    """Each Python block with the output that it promises, None when it promises none."""
+    found: list[tuple[str, str | None]] = []
+    end = -1
+    for block in BLOCK.finditer(text):
+        follows = text[end : block.start()].strip() == "" if end >= 0 else False
+        end = -1
+        if block[1] == "python":
+            found.append((block[2], None))
+            end = block.end()
+        elif block[1] == "text" and follows:
+            found[-1] = (found[-1][0], block[2])
+    return found
+
+
+def run(code: str, names: dict[str, Any], page: str) -> str:
+    """What the code prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, page, "exec"), names)
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(DOCS).as_posix())
+def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text()
+    assert text.count("```") == 2 * len(BLOCK.findall(text))
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for code, promised in examples(text):
+        printed = run(code, names, page.name)
+        assert printed == (promised or "")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(DOCS).as_posix())
+def test_links(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        assert "://" in link or (page.parent / link).exists(), link
+
+
+def test_the_guides_are_there() -> None:
+    for name in ("graphs.md", "threads.md"):
+        assert len(examples((DOCS / name).read_text())) >= 1
+
+
+def test_the_rules_can_fail() -> None:
+    text = "```python\nprint(1)\n```\n\n```text\n1\n```\nand\n```text\n2\n```\n```py\nno\n```\n"
+    assert examples(text) == [("print(1)\n", "1\n")]
+    assert run("print(x + 1)", {"x": 1}, "page") == "2\n"
+    with pytest.raises(ZeroDivisionError):
+        run("1 / 0", {}, "page")
