@@ -196,8 +196,11 @@ static pyg_status place_node(const pyg_graph *g, const pyg_op_row *row, const py
 static pyg_status gather_operands(const pyg_graph *g, const pyg_op_row *row, const int32_t *src,
                                   int n_src, pyg_operand *operands, pyg_infer *in) {
     if (n_src < row->n_required || n_src > row->n_src)
-        return pyg_fail(PYG_STATUS_param, "%s: takes %d to %d operands, got %d", row->name,
-                        row->n_required, row->n_src, n_src);
+        return row->n_required == row->n_src
+                   ? pyg_fail(PYG_STATUS_param, "%s: takes %d operands, got %d", row->name,
+                              row->n_src, n_src)
+                   : pyg_fail(PYG_STATUS_param, "%s: takes %d to %d operands, got %d", row->name,
+                              row->n_required, row->n_src, n_src);
     for (int i = 0; i < n_src; i++) {
         if (src[i] == -1 && i >= row->n_required) continue;
         if (src[i] < 0 || src[i] >= g->n_nodes)

@@ -252,7 +252,7 @@ class Llama(CompletionMixin):
         """
         return self._tokenizer.encode(text, None if add_bos else False, special)
 
-    def detokenize(self, tokens: Sequence[int], special: bool = False) -> bytes:
+    def detokenize(self, tokens: Sequence[int], *, special: bool = False) -> bytes:
         """Ids to bytes; control tokens give nothing unless `special`."""
         return self._tokenizer.decode(tokens, special)
 
