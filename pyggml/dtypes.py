@@ -134,6 +134,9 @@ nvfp4: Final = BY_NAME["nvfp4"]
 def dtype(value: DTypeLike) -> DType:
     """The DType that a name ("f8_e4m3"), a numpy dtype or a DType stands for.
 
+    Args:
+        value: one of those; names in any case.
+
     Raises:
         DTypeError: pyggml has no such dtype; the message lists the names.
     """

@@ -73,6 +73,10 @@ class Graph:
     def const(self, value: Any, name: str | None = None) -> Node:
         """A Tensor (or numpy array) captured without a copy; the same Tensor gives the same node.
 
+        Args:
+            value: a Tensor, or what `pyggml.tensor` takes.
+            name: shown in messages; without it the tensor's own.
+
         Raises:
             DTypeError: an array whose dtype is none of pyggml's.
         """
@@ -148,6 +152,9 @@ class Graph:
 
         Needs the Python package `graphviz` (`pip install "pyggml[plot]"`) and Graphviz itself,
         whose program `dot` it starts.
+
+        Args:
+            path: of the file, which is overwritten.
 
         Raises:
             ImportError: the package is not installed.

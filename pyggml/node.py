@@ -109,7 +109,7 @@ class Node:
         return ops.permute(self, tuple(reversed(range(self.ndim))))
 
     def reshape(self, *shape: Any) -> Node:
-        """See `pyggml.ops.reshape`."""
+        """The elements in another shape: a tuple or its numbers. See `pyggml.ops.reshape`."""
         from pyggml import ops
 
         return ops.reshape(self, shape[0] if len(shape) == 1 else shape)
@@ -141,7 +141,7 @@ class Node:
         return self[tuple(0 if i in gone else slice(None) for i in range(self.ndim))]
 
     def swapaxes(self, axis1: int, axis2: int) -> Node:
-        """The view with two axes exchanged.
+        """The view with two axes, axis1 and axis2, exchanged.
 
         Raises:
             ShapeError: there is no such axis.
@@ -160,7 +160,7 @@ class Node:
         return number % self.ndim
 
     def astype(self, dtype: DTypeLike) -> Node:
-        """See `pyggml.ops.cast`."""
+        """A copy in another dtype. See `pyggml.ops.cast`."""
         from pyggml import ops
 
         return ops.cast(self, dtype)
@@ -175,7 +175,16 @@ class Node:
     def sum(
         self, axis: int | None = None, dtype: DTypeLike | None = None, *, keepdims: bool = False
     ) -> Node:
-        """The sum along an axis or of all, f32 unless `dtype` is given. See `pyggml.ops.sum`."""
+        """The sum along an axis or of all, f32 unless `dtype` is given. See `pyggml.ops.sum`.
+
+        Args:
+            axis: counted from the end when negative; None sums all.
+            dtype: of the result.
+            keepdims: the summed axes stay, of length 1.
+
+        Raises:
+            ShapeError: there is no such axis.
+        """
         from pyggml import ops
         from pyggml.ops.axes import reduce_along
 
@@ -186,14 +195,31 @@ class Node:
     def mean(
         self, axis: int | None = None, dtype: DTypeLike | None = None, *, keepdims: bool = False
     ) -> Node:
-        """The mean along an axis or of all, f32 unless `dtype` is given. See `pyggml.ops.mean`."""
+        """The mean along an axis or of all, f32 unless `dtype` is given. See `pyggml.ops.mean`.
+
+        Args:
+            axis: counted from the end when negative; None takes all.
+            dtype: of the result.
+            keepdims: the axes that were taken together stay, of length 1.
+
+        Raises:
+            ShapeError: there is no such axis.
+        """
         from pyggml import ops
         from pyggml.ops.axes import reduce_along
 
         return reduce_along("mean", lambda x: ops.mean(x, dtype=dtype), self, axis, keepdims)
 
     def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Node:
-        """Where the largest element is along an axis or of all. See `pyggml.ops.argmax`."""
+        """Where the largest element is along an axis or of all. See `pyggml.ops.argmax`.
+
+        Args:
+            axis: counted from the end when negative; None takes all, in row-major order.
+            keepdims: the axes that were taken together stay, of length 1.
+
+        Raises:
+            ShapeError: there is no such axis.
+        """
         from pyggml import ops
         from pyggml.ops.axes import reduce_along
 

@@ -301,6 +301,11 @@ def _exact_float(source: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def zeros(shape: int | Sequence[int], dtype: DTypeLike = f32, name: str | None = None) -> Tensor:
     """A writable tensor of zeros (of zero bytes for block formats, which decode to zeros too).
 
+    Args:
+        shape: numpy order; an int is a shape of one axis.
+        dtype: any pyggml dtype.
+        name: shown in messages.
+
     Raises:
         OutOfMemoryError: more than the machine or the cgroup has left.
         ShapeError: a bad shape, or a last axis that is not whole blocks.

@@ -1,7 +1,7 @@
 """The Python of docs/*.md is run: the blocks of a page in order, with the output each promises.
 
 A block marked `python` is run, and a `text` block right after it is what it prints. Excerpts that
-are only to be read are marked `py`.
+are only to be read are marked `py`. Links and names of files lead somewhere.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
+TEXTS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -53,10 +55,38 @@ def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert printed == (promised or "")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(DOCS).as_posix())
-def test_links(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
-        assert "://" in link or (page.parent / link).exists(), link
+def anchors(path: Path) -> set[str]:
+    text = path.read_text()
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in heads}
+    return slugs | set(re.findall(r'<a id="([^"]+)"', text))
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_links(path: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)]+)\)", text):
+        if link.startswith(("http://", "https://")):
+            continue
+        target, _, anchor = link.partition("#")
+        file = (path.parent / target).resolve() if target else path
+        assert file.exists(), f"{link} leads nowhere"
+        assert not anchor or anchor in anchors(file), f"{link} leads to no heading"
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_paths_exist(path: Path) -> None:
+    """Files of the tree that a page names in backquotes, from the root or from csrc/."""
+    for name in re.findall(r"`((?:[\w.]+/)+[\w.]+\.(?:c|h|inc|py|pyx|md|toml))`", path.read_text()):
+        roots = (ROOT, ROOT / "csrc", ROOT / "pyggml", path.parent)
+        assert any((root / name).exists() for root in roots), f"there is no {name}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (DOCS / "README.md").read_text()
+    for path in PAGES:
+        name = path.relative_to(DOCS).as_posix()
+        assert name == "README.md" or f"]({name})" in index, f"docs/README.md leaves {name} out"
 
 
 def test_the_guides_are_there() -> None:

@@ -218,7 +218,11 @@ class Metadata(Mapping[str, Any]):
         return self._entries[key]
 
     def encoded(self, key: str) -> bytes:
-        """The type number and value as they stand in the file."""
+        """The type number and value of a key as they stand in the file.
+
+        Raises:
+            KeyError: there is no such key.
+        """
         entry = self._entries[key]
         return self._source.map[entry.tag : entry.end]
 

@@ -186,6 +186,10 @@ class GGUFWriter:
         """Add a tensor of another file as it is, under its own or a new name.
 
         The bytes are read while writing, from the mapped file, which may be closed by then.
+
+        Args:
+            info: the tensor, from `GGUFFile.tensors`.
+            name: the new name.
         """
         raw = info.raw
         self._put_tensor(name or info.name, info.type, info.shape, lambda: raw)

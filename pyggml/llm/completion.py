@@ -93,7 +93,7 @@ class CompletionMixin:
         return {**head, "choices": [choice], "usage": usage}
 
     def __call__(self: Llama, prompt: str | bytes | Sequence[int], **kwargs: Any) -> Any:
-        """The same as `create_completion`."""
+        """The same as `create_completion(prompt, **kwargs)`."""
         return self.create_completion(prompt, **kwargs)
 
     def create_chat_completion(

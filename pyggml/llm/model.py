@@ -293,7 +293,11 @@ class Llama(CompletionMixin):
         return logits
 
     def keep(self, n: int) -> None:
-        """Cuts the context down to its first n tokens."""
+        """Cuts the context down to its first n tokens.
+
+        Raises:
+            ParameterError: n is negative or more than there are.
+        """
         with self._lock:
             if not 0 <= n <= self.n_tokens:
                 raise ParameterError(f"keep: {n} is outside 0..{self.n_tokens}")

@@ -16,13 +16,23 @@ def cont(x: Node) -> Node:
     """A dense copy of x, whatever its strides.
 
     Shapes: any, kept.        Dtypes: any, kept.
+
+    Raises:
+        GraphError: x is no node.
     Source: csrc/ops/copy.c; ggml_cont.
     """
     return call_op("cont", x)
 
 
 def dup(x: Node) -> Node:
-    """The same as `cont`, by ggml's other name."""
+    """The same as `cont`, by ggml's other name.
+
+    Shapes: any, kept.        Dtypes: any, kept.
+
+    Raises:
+        GraphError: x is no node.
+    Source: csrc/ops/copy.c; ggml_dup.
+    """
     return cont(x)
 
 

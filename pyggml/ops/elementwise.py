@@ -39,24 +39,45 @@ def add(a: Any, b: Any, *, dtype: DTypeLike | None = None) -> Node:
 
 
 def sub(a: Any, b: Any, *, dtype: DTypeLike | None = None) -> Node:
-    """The difference a - b. Shapes, dtypes and errors as `add`.
+    """The difference a - b.
 
+    Shapes: a and b broadcast -> their common shape.
+    Dtypes: any float. Equal scalar dtypes keep theirs, else f32; `dtype` overrides. Computed in
+        f32, rounded once.
+
+    Raises:
+        ShapeError: shapes that do not broadcast.
+        DTypeError: an integer operand.
     Source: csrc/ops/elementwise.c; ggml_sub.
     """
     return call_op("sub", a, b, dtype=dtype)
 
 
 def mul(a: Any, b: Any, *, dtype: DTypeLike | None = None) -> Node:
-    """The product a * b. Shapes, dtypes and errors as `add`.
+    """The product a * b.
 
+    Shapes: a and b broadcast -> their common shape.
+    Dtypes: any float. Equal scalar dtypes keep theirs, else f32; `dtype` overrides. Computed in
+        f32, rounded once.
+
+    Raises:
+        ShapeError: shapes that do not broadcast.
+        DTypeError: an integer operand.
     Source: csrc/ops/elementwise.c; ggml_mul.
     """
     return call_op("mul", a, b, dtype=dtype)
 
 
 def div(a: Any, b: Any, *, dtype: DTypeLike | None = None) -> Node:
-    """The quotient a / b, IEEE results for b = 0. Shapes, dtypes and errors as `add`.
+    """The quotient a / b, IEEE results for b = 0.
 
+    Shapes: a and b broadcast -> their common shape.
+    Dtypes: any float. Equal scalar dtypes keep theirs, else f32; `dtype` overrides. Computed in
+        f32, rounded once.
+
+    Raises:
+        ShapeError: shapes that do not broadcast.
+        DTypeError: an integer operand.
     Source: csrc/ops/elementwise.c; ggml_div.
     """
     return call_op("div", a, b, dtype=dtype)

@@ -47,7 +47,8 @@ def mul_mat_id(w: Any, x: Any, ids: Any, *, dtype: DTypeLike | None = None) -> N
         dtype: of the result.
 
     Raises:
-        ShapeError, DTypeError: operands that do not fit.
+        ShapeError: inner sizes that differ, ids that do not name U matrices a token.
+        DTypeError: an integer w or x, ids that are no integers.
     Source: Shazeer et al. 2017 (mixture of experts); csrc/ops/matmul_id.c; ggml_mul_mat_id for the
         order of the operands.
     """

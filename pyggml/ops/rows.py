@@ -41,7 +41,8 @@ def get_rows(x: Any, ids: Any, *, dtype: DTypeLike | None = None) -> Node:
         dtype: of the result; the table's own copies bytes.
 
     Raises:
-        ShapeError, DTypeError: operands that do not fit.
+        ShapeError: batch axes of x and ids that differ, or axes that are too few or too many.
+        DTypeError: ids that are no integers, a dtype that the rows cannot have.
     Source: csrc/ops/gather.c; ggml_get_rows.
     """
     return call_op("get_rows", x, _ids(ids), dtype=dtype)
@@ -62,7 +63,8 @@ def add_id(a: Any, b: Any, ids: Any, *, dtype: DTypeLike | None = None) -> Node:
         dtype: of the result.
 
     Raises:
-        ShapeError, DTypeError: operands that do not fit.
+        ShapeError: rows of a and b of different lengths, ids of another shape than a's rows.
+        DTypeError: an integer a or b, ids that are no integers.
     Source: csrc/ops/gather.c; ggml_add_id.
     """
     return call_op("add_id", a, b, _ids(ids), dtype=dtype)
@@ -82,7 +84,8 @@ def set_rows(dst: Any, x: Any, ids: Any) -> Node:
         ids: as in `get_rows`.
 
     Raises:
-        ShapeError, DTypeError: operands that do not fit.
+        ShapeError: rows of different lengths, ids that do not number the rows of x.
+        DTypeError: an integer dst or x, ids that are no integers, a dst that is decoded only.
         ReadOnlyError: dst is read-only memory.
     Source: csrc/ops/gather.c; ggml_set_rows.
     """
