@@ -68,6 +68,16 @@ def test_cont_keeps_bytes(dtype):
         assert np.array_equal(decode(run_threads(fn(turned))), values.transpose(1, 0, 2))
 
 
+def test_strided_integers_keep_all_their_bits():
+    x = np.random.default_rng(3).integers(-(2**63), 2**63 - 1, (30, 70), np.int64)
+    for dtype in (np.int64, np.int32):
+        node = pg.Graph().const(x.astype(dtype))
+        for turned, expected in ((node.T, x.T), (node[:, ::3], x[:, ::3])):
+            np.testing.assert_array_equal(
+                run_threads(pg.ops.cont(turned)).numpy(), expected.astype(dtype)
+            )
+
+
 def test_a_large_transposed_copy():
     x = rand(301, 403)
     node = pg.Graph().const(encode(x, "f32"))
