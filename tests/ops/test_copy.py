@@ -68,6 +68,14 @@ def test_cont_keeps_bytes(dtype):
         assert np.array_equal(decode(run_threads(fn(turned))), values.transpose(1, 0, 2))
 
 
+def test_rows_of_exactly_one_or_two_spans():
+    for width in (2048, 4096):
+        x = encode(rand(5, width + 8), "f32")
+        part = pg.Graph().const(x)[:, 3 : width + 3]
+        got = run_threads(pg.ops.cast(part, "f16"))
+        assert np.array_equal(got.numpy(), decode(x)[:, 3 : width + 3].astype(np.float16))
+
+
 def test_strided_integers_keep_all_their_bits():
     x = np.random.default_rng(3).integers(-(2**63), 2**63 - 1, (30, 70), np.int64)
     for dtype in (np.int64, np.int32):

@@ -116,12 +116,14 @@ def test_wide_bad_ids_and_an_empty_table():
         node.graph.compile(node)()
 
 
-def test_the_first_bad_id_is_named_whatever_the_threads():
+@pytest.mark.parametrize("at", [1234, 1850])
+def test_the_first_bad_id_is_named_whatever_the_threads(at):
+    # 1850 ends what the first of two threads takes, the other begins near 1870
     ids = ids_of(4000, n=50)
-    ids[[1234, 1235, 3999]] = [77, -5, 88]
+    ids[[at, at + 1, 1870, 3999]] = [77, -5, 99, 88]
     node = pg.ops.get_rows(pg.Graph().const(rand(50, 64).astype(np.float32)), ids)
-    for threads in (1, 2, 5):
-        with pytest.raises(pg.RowIndexError, match=r"ids\[1234\] = 77"):
+    for threads in (1, 2, 2, 2, 2, 5):
+        with pytest.raises(pg.RowIndexError, match=rf"ids\[{at}\] = 77"):
             node.graph.compile(node, threads=threads)()
 
 
