@@ -122,6 +122,8 @@ def test_without_a_scale_large_values_clip_and_are_counted(flash):
     assert cache.count_clipped() == {"k": 0, "v": 0}  # no cell is in use yet
     cache.commit(np.arange(T), np.arange(T, dtype=np.int32))
     assert cache.count_clipped() == {"k": 0, "v": T * G * D}
+    cache.layers[0].k.raw().reshape(C, G * D)[0, :5] = [0xFE, 0x7E, 0x7D, 0x7F, 0xFF]
+    assert cache.count_clipped() == {"k": 2, "v": T * G * D}  # both signs, no NaN
 
 
 def test_no_scale_means_no_node(flash):
