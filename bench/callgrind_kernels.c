@@ -1,34 +1,54 @@
-/* Calls every kernel slot of every supported set once, on the sizes of a small model: rows of 576,
- * tiles of 64 scores, heads of 64. Made and run under callgrind by callgrind_kernels.py; takes no
- * arguments. */
+/* Calls every kernel slot of every supported set once, on the sizes of a small model: rows of 576
+ * (512 where blocks hold 256 elements), tiles of 64 scores, heads of 64. Made and run under callgrind
+ * by callgrind_kernels.py; takes no arguments. */
 #include <string.h>
 
 #include "kernels/kernels.h"
 
-enum { K = 576, ROWS = 64, TILE = 64, PAIRS = 32 };
+enum { K = 576, SUPER_K = 512, ROWS = 64, TILE = 64, PAIRS = 32 };
 
 static float a[ROWS * K], b[ROWS * K], y[ROWS * K], panel[K * 16];
 static char codes[K * 4];
 
 /* One row stands for all: the stride of mv is 0. */
-#define DTYPE(name)                                                                                \
+#define READS(name, n)                                                                             \
     do {                                                                                           \
-        k->from_f32_##name(a, codes, K);                                                           \
-        k->to_f32_##name(codes, y, K);                                                             \
-        y[0] = k->dot_##name(K, codes, b);                                                         \
-        k->mv_##name(K, ROWS, codes, 0, b, y);                                                     \
+        k->to_f32_##name(codes, y, n);                                                             \
+        y[0] = k->dot_##name(n, codes, b);                                                         \
+        k->mv_##name(n, ROWS, codes, 0, b, y);                                                     \
     } while (0)
+#define DTYPE(name, n)                                                                             \
+    do {                                                                                           \
+        k->from_f32_##name(a, codes, n);                                                           \
+        READS(name, n);                                                                            \
+    } while (0)
+
+static void call_dtypes(const pyg_kernel_table *k) {
+    DTYPE(f32, K);
+    DTYPE(f16, K);
+    DTYPE(bf16, K);
+    DTYPE(f8_e4m3, K);
+    DTYPE(q8_0, K);
+    DTYPE(q4_0, K);
+    DTYPE(q4_1, K);
+    DTYPE(q5_0, K);
+    DTYPE(q5_1, K);
+    DTYPE(iq4_nl, K);
+    DTYPE(mxfp4, K);
+    DTYPE(q4_k, SUPER_K);
+    DTYPE(q5_k, SUPER_K);
+    DTYPE(q6_k, SUPER_K);
+    memset(codes, 0x2B, sizeof codes); /* formats that are only read: any bytes do */
+    READS(q2_k, SUPER_K);
+    READS(q3_k, SUPER_K);
+    READS(iq4_xs, SUPER_K);
+    READS(nvfp4, K);
+}
 
 static void call_all(const pyg_kernel_table *k) {
     float max = 0.0f;
     double sum = 0.0, wide[K] = {0};
-    DTYPE(f32);
-    DTYPE(f16);
-    DTYPE(bf16);
-    DTYPE(f8_e4m3);
-    DTYPE(q8_0);
-    DTYPE(q4_0);
-    DTYPE(q4_1);
+    call_dtypes(k);
     k->pack_panel16(a, K, 16, K, panel);
     k->gemm_tile(K, panel, 16, b, K, TILE, y, 16, 16, 0);
     k->add(K, a, b, y);

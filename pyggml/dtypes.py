@@ -7,21 +7,21 @@ a value with the scales of its block:
     f32      32      0
     f16      16      0.000208
     bf16     16      0.00166
-    f8_e4m3   8      0.0265
-    q8_0      8.5    0.00536
-    q6_k      6.5625 0.0188
-    q5_1      6      0.0379
-    q5_0      5.5    0.0427
-    q5_k      5.5    0.0382
-    q4_1      5      0.0782
-    q4_0      4.5    0.0860
-    q4_k      4.5    0.0784
-    iq4_nl    4.5    0.0800
-    nvfp4     4.5    0.0952   decoded only
-    mxfp4     4.25   0.115
-    iq4_xs    4.25   0.0802   decoded only
-    q3_k      3.4375 0.155    decoded only
-    q2_k      2.625  0.328    decoded only
+    f8_e4m3  8       0.0266
+    q8_0     8.5     0.00535
+    q6_k     6.5625  0.0188
+    q5_1     6       0.0379
+    q5_0     5.5     0.0427
+    q5_k     5.5     0.0382
+    q4_1     5       0.0782
+    q4_0     4.5     0.0859
+    q4_k     4.5     0.0783
+    iq4_nl   4.5     0.0799
+    nvfp4    4.5     0.0951   decoded only
+    mxfp4    4.25    0.115
+    iq4_xs   4.25    0.08     decoded only
+    q3_k     3.4375  0.155    decoded only
+    q2_k     2.625   0.328    decoded only
 
 Encoding rounds to nearest and searches for nothing; files made by other tools, which weigh errors,
 may hold better values. The figures of what pyggml only decodes are of plain rounding, too.
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
     DTypeLike: TypeAlias = "DType | str | np.dtype[Any] | type"
 
-_FLOAT, _INDEX, _BLOCK, _SCALED, _FIXED = 1, 2, 4, 8, 16  # PYG_DT_* of csrc/core/dtype.h
+# PYG_DT_* of csrc/core/dtype.h
+_FLOAT, _INDEX, _BLOCK, _SCALED, _FIXED, _INTEGER, _STORAGE = (1 << i for i in range(7))
 
 
 class DType:
@@ -54,8 +55,10 @@ class DType:
         gguf_id: tensor type id in GGUF files.
         block: elements a block (1 for scalar dtypes).
         itemsize: bytes a block (of one element for scalar dtypes).
-        is_float: converts to and from F32.
+        is_float: converts to and from F32; ops compute with it.
         is_index: an integer dtype that can index rows.
+        is_integer: a signed integer.
+        is_storage: held, viewed, copied and cast, but no operand of arithmetic (F64, I8, I16).
         is_block: elements share a block and have no address of their own.
         is_scaled: takes a static scale kept beside the tensor (F8_E4M3).
         is_fixed: is decoded only: its bytes come from files, nothing can be stored in it.
@@ -70,7 +73,9 @@ class DType:
         "is_fixed",
         "is_float",
         "is_index",
+        "is_integer",
         "is_scaled",
+        "is_storage",
         "itemsize",
         "name",
         "numpy",
@@ -84,6 +89,8 @@ class DType:
         self.is_block = bool(flags & _BLOCK)
         self.is_scaled = bool(flags & _SCALED)
         self.is_fixed = bool(flags & _FIXED)
+        self.is_integer = bool(flags & _INTEGER)
+        self.is_storage = bool(flags & _STORAGE)
         self.numpy: np.dtype[Any] | None = None
         if numpy_name:
             self.numpy = np.dtype(getattr(ml_dtypes, numpy_name, numpy_name))
@@ -129,10 +136,16 @@ iq4_nl: Final = BY_NAME["iq4_nl"]
 iq4_xs: Final = BY_NAME["iq4_xs"]
 mxfp4: Final = BY_NAME["mxfp4"]
 nvfp4: Final = BY_NAME["nvfp4"]
+f64: Final = BY_NAME["f64"]
+i8: Final = BY_NAME["i8"]
+i16: Final = BY_NAME["i16"]
 
 
 def dtype(value: DTypeLike) -> DType:
     """The DType that a name ("f8_e4m3"), a numpy dtype or a DType stands for.
+
+    pyggml's names count bits and come before numpy's one-letter codes, which count bytes: "i8" is
+    int8 and "f16" float16, but "f8" is float64.
 
     Args:
         value: one of those; names in any case.
@@ -145,7 +158,8 @@ def dtype(value: DTypeLike) -> DType:
     if isinstance(value, str) and value.lower() in BY_NAME:
         return BY_NAME[value.lower()]
     try:
-        found = _BY_NUMPY.get(np.dtype(value).newbyteorder("="))
+        # numpy takes None for float64
+        found = None if value is None else _BY_NUMPY.get(np.dtype(value).newbyteorder("="))
     except (TypeError, ValueError, KeyError, SyntaxError):  # numpy raises all of these
         found = None
     if found is None:

@@ -208,9 +208,9 @@ def _listed(name: str, kind: DType, value: Any) -> np.ndarray[Any, Any]:
         raise DTypeError(f"input '{name}': not an array of {kind.name}: {e}") from None
     if array.size == 0:
         return array.astype(kind.numpy)
-    if array.dtype.kind not in ("iub" if kind.is_index else "fiub"):
+    if array.dtype.kind not in ("iub" if kind.is_integer else "fiub"):
         raise DTypeError(f"input '{name}': {array.dtype} values are not {kind.name}")
-    if not kind.is_index:
+    if not kind.is_integer:
         return tensor(array, dtype=kind).numpy()
     exact = array.astype(kind.numpy)
     if (exact != array).any():

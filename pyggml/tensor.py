@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyggml import _core
-from pyggml.dtypes import DType, bf16, f8_e4m3, f32
+from pyggml.dtypes import DType, bf16, f8_e4m3, f32, f64
 from pyggml.dtypes import dtype as as_dtype
 from pyggml.errors import DTypeError, OutOfMemoryError, ShapeError
 
@@ -129,7 +129,7 @@ class Tensor:
         return self._bytes[:]
 
     def dequantize(self) -> np.ndarray[Any, Any]:
-        """The values as a new float32 array; integers as they are.
+        """The values as a new float32 array; float64 and integers as they are.
 
         Source: csrc/formats/, the scalar definition of each format.
         """
@@ -209,7 +209,7 @@ def tensor(array: Any, name: str | None = None, *, dtype: DTypeLike | None = Non
     its memory is then shared, and the array is kept alive. Otherwise a copy is made.
 
     Dtypes: float32, float16, int32, int64, ml_dtypes.bfloat16 and ml_dtypes.float8_e4m3fn stay
-        what they are.
+        what they are; so do float64, int8 and int16, which ops only move and cast.
 
     Args:
         array: numpy array, or anything numpy.asarray takes.
@@ -218,7 +218,7 @@ def tensor(array: Any, name: str | None = None, *, dtype: DTypeLike | None = Non
             even, F8_E4M3 saturates at +-448. Without it nothing is ever rounded.
 
     Raises:
-        DTypeError: the array's dtype is none of pyggml's (float64, int8, bool ...) and no `dtype`
+        DTypeError: the array's dtype is none of pyggml's (uint8, bool ...) and no `dtype`
             is given, a conversion from floats to integers, or a masked array.
         ShapeError: more than 4 axes, or a last axis that is not whole blocks.
     """
@@ -236,7 +236,7 @@ def tensor(array: Any, name: str | None = None, *, dtype: DTypeLike | None = Non
             ) from None
         return _wrap(source, kind, name)
     kind = as_dtype(dtype)
-    if kind.is_index and kind.numpy is not None:
+    if kind.is_integer and kind.numpy is not None:
         if source.dtype.kind not in "iub" or not np.can_cast(source.dtype, kind.numpy, "safe"):
             raise DTypeError(f"tensor: {source.dtype} does not convert to {kind.name} exactly")
         return _wrap(source.astype(kind.numpy, copy=False), kind, name)
@@ -259,6 +259,8 @@ def _encode(source: np.ndarray[Any, Any], kind: DType, name: str | None) -> Tens
     if kind.is_fixed:
         raise DTypeError(f"tensor: {kind.name} has no encoder; Tensor.from_raw takes its bytes")
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        if kind is f64:
+            return _wrap(source.astype(np.float64), kind, name)
         values = source.astype(np.float32) if kind is f32 else _round_to_odd(source)
     values = np.ascontiguousarray(values).reshape(source.shape)
     raw = np.empty(_byte_size(source.shape, kind), np.uint8)

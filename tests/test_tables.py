@@ -24,6 +24,7 @@ ROWS = {row["name"]: row for row in _core.op_table()}
 FUNCTIONS = {name: getattr(ops, name) for name in ops.__all__}
 FLOATS = [kind for kind in DTYPES if kind.is_float]
 INDICES = [kind for kind in DTYPES if kind.is_index]
+STORED = [kind for kind in DTYPES if kind.is_storage]
 
 # Ops that move bytes: copies by what the oracle calls them, views by numpy's own indexing.
 ORACLE_NAMES = {"cont": "cast", "cpy": "cast"}
@@ -66,7 +67,7 @@ def test_tables_are_whole() -> None:
     assert len(ROWS) == len(_core.op_table())
     assert {"mul_mat", "flash_attn_ext", "set_rows"} <= set(ROWS)
     assert pg.f8_e4m3 in FLOATS
-    assert len(FLOATS) + len(INDICES) == len(DTYPES)
+    assert len(FLOATS) + len(INDICES) + len(STORED) == len(DTYPES)
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -129,10 +130,10 @@ def test_float_dtype_round_trip(kind: DType) -> None:
         assert again.raw().tobytes() == stored.raw().tobytes()
 
 
-@pytest.mark.parametrize("kind", INDICES, ids=ids)
-def test_index_dtype_round_trip(kind: DType) -> None:
+@pytest.mark.parametrize("kind", INDICES + STORED, ids=ids)
+def test_other_dtype_round_trip(kind: DType) -> None:
     assert kind.numpy is not None
-    info = np.iinfo(kind.numpy)
+    info = np.iinfo(kind.numpy) if kind.is_integer else np.finfo(kind.numpy)
     values = np.array([info.min, -1, 0, 1, info.max], kind.numpy)
     g = pg.Graph()
     x = g.input("x", values.shape, kind)

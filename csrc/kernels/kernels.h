@@ -9,7 +9,7 @@
  *     set and to the scalar code in formats/. Block formats need n to be a multiple of the block.
  *     src and dst do not overlap (to_f32_f32 and from_f32_f32 may be called in place). FTZ/DAZ need
  *     not be off (but for blocks to encode whose largest value is below 2^-118: their scale is 0 in
- *     F16 anyway).
+ *     F16 anyway). A block whose scale is NaN decodes to NaN, of no particular sign and payload.
  * dot_X: sum over n of w[i] * x[i], w in format X, x in F32, accumulated in F32. Error class DOT:
  *     within n_eff * 2^-24 * sum |w_i x_i| of the exact sum (n_eff: n for generic, n/8 + 8 for wide
  *     sets). A NaN code in w gives NaN. n = 0 gives 0. Block formats need n % block == 0.

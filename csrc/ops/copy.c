@@ -1,9 +1,11 @@
 /* cont, cast, cpy: copies between any two layouts, and between dtypes where that has a meaning.
  *
- * float to float rounds once; equal dtypes copy bytes; i32 widens to i64; integers to float round
- * once. float to integer and i64 to i32 would lose values in silence and are refused. */
+ * float to float rounds once, f64 among them; equal dtypes copy bytes; integers widen; integers to
+ * float round once. float to integer and integers to fewer bytes would lose values in silence and
+ * are refused. */
 #include <string.h>
 
+#include "formats/f64.h"
 #include "ops/ops.h"
 #include "ops/rules.h"
 #include "ops/spans.h"
@@ -11,8 +13,8 @@
 pyg_status pyg_check_cast(const pyg_infer *in, pyg_dtype from, pyg_dtype to) {
     const pyg_dtype_info *f = pyg_dtype_row(from), *t = pyg_dtype_row(to);
     PYG_TRY(pyg_need_encoder(in, from, to));
-    const bool both_index = (f->flags & t->flags & PYG_DT_INDEX) != 0;
-    if (from == to || (t->flags & PYG_DT_FLOAT) != 0 || (both_index && t->bytes >= f->bytes))
+    const bool both_integer = (f->flags & t->flags & PYG_DT_INTEGER) != 0;
+    if (from == to || !(t->flags & PYG_DT_INTEGER) || (both_integer && t->bytes >= f->bytes))
         return PYG_OK;
     return pyg_op_fail(in, PYG_STATUS_dtype, "no cast from %s to %s: values could be lost", f->name,
                        t->name);
@@ -42,7 +44,7 @@ pyg_status pyg_infer_cpy(pyg_infer *in) {
     return PYG_OK;
 }
 
-/* ---- integers to float ---- */
+/* ---- integers ---- */
 
 /* v with its low bits folded into the last of 24: a later rounding to fewer bits is then the only
  * one that counts (round to odd). */
@@ -56,31 +58,76 @@ static float odd_f32(int64_t v) {
     return v < 0 ? -f : f;
 }
 
-/* One span of integers, from its first element on; each is `step` bytes after the last. */
-static void ints_to_span(const pyg_tensor *x, const pyg_tensor *dst, const pyg_piece *p,
-                         float *buf) {
-    pyg_tensor row = *x;
-    row.data = pyg_row(x, p->i[0], p->i[1], p->i[2]);
-    row.ne[1] = row.ne[2] = row.ne[3] = 1;
+static char *element(const pyg_tensor *t, const pyg_piece *p, int64_t k) {
+    return pyg_row(t, p->i[0], p->i[1], p->i[2]) + (size_t)(p->j0 + k) * t->nb[0];
+}
+
+/* The integer at p, little endian as all formats here. */
+static int64_t int_at(const char *p, size_t bytes) {
+    uint64_t bits = 0;
+    memcpy(&bits, p, bytes);
+    const int unused = 64 - 8 * (int)bytes;
+    return (int64_t)(bits << unused) >> unused; /* brings the sign along */
+}
+
+static void ints_to_floats(const pyg_tensor *x, const pyg_tensor *dst, const pyg_piece *p,
+                           float *buf) {
+    const size_t bytes = (size_t)pyg_dtype_row(x->dtype)->bytes;
     float *out = pyg_span_out(dst, p->i, p->j0, buf);
     const bool final = dst->dtype == PYG_DTYPE_f32;
     for (int64_t k = 0; k < p->n; k++) {
-        const int64_t v = pyg_index_at(&row, p->j0 + k);
+        const int64_t v = int_at(element(x, p, k), bytes);
         out[k] = final ? (float)v : odd_f32(v);
     }
     pyg_span_out_end(dst, p->i, p->j0, p->n, out);
 }
 
-/* i32 to i64, the only other pair of unlike integers. */
-static void widen_span(const pyg_tensor *x, const pyg_tensor *dst, const pyg_piece *p) {
-    const char *src = pyg_row(x, p->i[0], p->i[1], p->i[2]) + (size_t)p->j0 * x->nb[0];
-    char *out = pyg_row(dst, p->i[0], p->i[1], p->i[2]) + (size_t)p->j0 * dst->nb[0];
+static void ints_to_ints(const pyg_tensor *x, const pyg_tensor *dst, const pyg_piece *p,
+                         float *buf) {
+    const size_t bytes = (size_t)pyg_dtype_row(x->dtype)->bytes;
+    const size_t wide = (size_t)pyg_dtype_row(dst->dtype)->bytes;
+    (void)buf;
     for (int64_t k = 0; k < p->n; k++) {
-        int32_t narrow;
-        memcpy(&narrow, src + (size_t)k * x->nb[0], sizeof narrow);
-        const int64_t wide = narrow;
-        memcpy(out + (size_t)k * dst->nb[0], &wide, sizeof wide);
+        const int64_t v = int_at(element(x, p, k), bytes);
+        memcpy(element(dst, p, k), &v, wide);
     }
+}
+
+/* ---- f64 ---- */
+
+static void ints_to_doubles(const pyg_tensor *x, const pyg_tensor *dst, const pyg_piece *p,
+                            float *buf) {
+    const size_t bytes = (size_t)pyg_dtype_row(x->dtype)->bytes;
+    (void)buf;
+    for (int64_t k = 0; k < p->n; k++) {
+        const double v = (double)int_at(element(x, p, k), bytes);
+        memcpy(element(dst, p, k), &v, sizeof v);
+    }
+}
+
+static void doubles_to_floats(const pyg_tensor *x, const pyg_tensor *dst, const pyg_piece *p,
+                              float *buf) {
+    float *out = pyg_span_out(dst, p->i, p->j0, buf);
+    const bool final = dst->dtype == PYG_DTYPE_f32;
+    for (int64_t k = 0; k < p->n; k++) {
+        double v;
+        memcpy(&v, element(x, p, k), sizeof v);
+        out[k] = final ? (float)v : pyg_f64_to_odd(v);
+    }
+    pyg_span_out_end(dst, p->i, p->j0, p->n, out);
+}
+
+static void floats_to_doubles(const pyg_tensor *x, const pyg_tensor *dst, const pyg_piece *p,
+                              float *buf) {
+    const float *in = pyg_span_in(x, p->i, p->j0, p->n, buf);
+    for (int64_t k = 0; k < p->n; k++) {
+        const double v = in[k];
+        memcpy(element(dst, p, k), &v, sizeof v);
+    }
+}
+
+static void same_class(const pyg_tensor *x, const pyg_tensor *dst, const pyg_piece *p, float *buf) {
+    pyg_span_copy(x, p->i, dst, p->i, p->j0, p->n, buf);
 }
 
 /* ---- the copy ---- */
@@ -101,24 +148,35 @@ pyg_status pyg_plan_copy(const pyg_node_io *io, pyg_plan *plan) {
     return PYG_OK;
 }
 
+typedef void (*span_fn)(const pyg_tensor *x, const pyg_tensor *dst, const pyg_piece *p, float *buf);
+
+enum { FLOATS, INTEGERS, DOUBLES };
+
+static int class_of(const pyg_tensor *t) {
+    if (pyg_has_flag(t, PYG_DT_INTEGER)) return INTEGERS;
+    return pyg_has_flag(t, PYG_DT_FLOAT) ? FLOATS : DOUBLES;
+}
+
+static span_fn span_copier(const pyg_tensor *x, const pyg_tensor *dst) {
+    static const span_fn from_to[3][3] = {
+        [FLOATS] = {[FLOATS] = same_class, [DOUBLES] = floats_to_doubles},
+        [INTEGERS] =
+            {[FLOATS] = ints_to_floats, [INTEGERS] = ints_to_ints, [DOUBLES] = ints_to_doubles},
+        [DOUBLES] = {[FLOATS] = doubles_to_floats, [DOUBLES] = same_class},
+    };
+    return x->dtype == dst->dtype ? same_class : from_to[class_of(x)][class_of(dst)];
+}
+
 void pyg_run_copy(const pyg_task *task) {
     pyg_tensor t[2];
     prepare(&task->io, t);
     const pyg_tensor *dst = &t[0], *x = &t[1];
     float *buf = (float *)(void *)task->scratch;
-    const bool ints = x->dtype != dst->dtype && pyg_has_flag(x, PYG_DT_INDEX);
-    const bool widen = ints && pyg_has_flag(dst, PYG_DT_INDEX);
+    const span_fn copy = span_copier(x, dst);
     int64_t k, last;
     pyg_task_range(task, pyg_n_pieces(dst), &k, &last);
     if (k >= last) return;
     pyg_piece p;
     pyg_piece_at(dst, k, &p);
-    for (; k < last; k++, pyg_piece_next(dst, &p)) {
-        if (widen)
-            widen_span(x, dst, &p);
-        else if (ints)
-            ints_to_span(x, dst, &p, buf);
-        else
-            pyg_span_copy(x, p.i, dst, p.i, p.j0, p.n, buf);
-    }
+    for (; k < last; k++, pyg_piece_next(dst, &p)) copy(x, dst, &p, buf);
 }

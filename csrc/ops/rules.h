@@ -18,6 +18,9 @@ static inline bool pyg_has_flag(const pyg_tensor *t, uint32_t flag) {
 /* Operand k must convert to and from F32. */
 static inline pyg_status pyg_need_float(const pyg_infer *in, int k) {
     if (pyg_has_flag(&in->src[k]->t, PYG_DT_FLOAT)) return PYG_OK;
+    if (pyg_has_flag(&in->src[k]->t, PYG_DT_STORAGE))
+        return pyg_op_fail(in, PYG_STATUS_dtype, "%s is only stored as %s; cast it first",
+                           in->op->src_name[k], pyg_dtype_row(in->src[k]->t.dtype)->name);
     return pyg_op_fail(in, PYG_STATUS_dtype, "%s must have a float dtype", in->op->src_name[k]);
 }
 

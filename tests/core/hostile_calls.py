@@ -26,7 +26,7 @@ EXPECTED = (pg.PyggmlError, TypeError, ValueError, MemoryError, OverflowError, B
 SHAPES = [(), (1,), (32,), (4, 32), (32, 4), (2, 4, 32), (1, 2, 4, 32), (0, 32), (3, 1), (4, 0)]
 SHAPES += [(2, 256)]
 DTYPES = ["f32", "f16", "bf16", "f8_e4m3", "i32", "i64", "q8_0", "q4_0", "q4_1", "q5_1", "iq4_nl"]
-DTYPES += ["q4_k", "q6_k", "q2_k", "mxfp4", "nvfp4"]
+DTYPES += ["q4_k", "q6_k", "q2_k", "mxfp4", "nvfp4", "f64", "i8", "i16"]
 WIDE = {d: pg.dtype(d).block for d in DTYPES if pg.dtype(d).is_block}
 OPERANDS = {row["name"]: len(row["operands"]) for row in _core.op_table()}
 # Small or far too large: nothing in between is ever really allocated.
@@ -325,7 +325,7 @@ class Hostile:
         last = shape[-1] if shape else 1
         size = int(np.prod(shape[:-1])) * kind.row_bytes(last)
         raw = self.rng.integers(0, 256, size, np.uint8)
-        if kind.is_index:
+        if kind.is_integer:
             count = size // kind.itemsize
             ids = self.rng.integers(0, 4, count) if self.chance(0.8) else raw[:count]
             raw = ids.astype(kind.numpy).view(np.uint8)

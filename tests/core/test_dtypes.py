@@ -35,6 +35,9 @@ ROWS = [
     ("iq4_xs", 23, 256, 136, None, True, False, True, False),
     ("mxfp4", 39, 32, 17, None, True, False, True, False),
     ("nvfp4", 40, 64, 36, None, True, False, True, False),
+    ("f64", 28, 1, 8, np.float64, False, False, False, False),
+    ("i8", 24, 1, 1, np.int8, False, False, False, False),
+    ("i16", 25, 1, 2, np.int16, False, False, False, False),
 ]
 
 
@@ -53,6 +56,14 @@ def test_the_table_is_whole() -> None:
     assert [d.name for d in DTYPES] == [r[0] for r in ROWS]
     assert [d.id for d in DTYPES] == list(range(len(ROWS)))
     assert len({d.gguf_id for d in DTYPES}) == len(ROWS)
+
+
+def test_classes() -> None:
+    assert [d.name for d in DTYPES if d.is_storage] == ["f64", "i8", "i16"]
+    assert {d.name for d in DTYPES if d.is_integer} == {"i8", "i16", "i32", "i64"}
+    for d in DTYPES:  # one of the three
+        assert d.is_float + d.is_index + d.is_storage == 1
+        assert not d.is_index or d.is_integer
 
 
 def test_what_has_no_encoder() -> None:
@@ -84,22 +95,23 @@ def test_numpy_names() -> None:
     assert pg.dtype("i4") is pg.i32
     assert pg.dtype(int) is pg.i64
     assert pg.dtype("f16") is pg.f16  # not numpy's 16-byte float
+    assert pg.dtype("i8") is pg.i8  # not numpy's int64
+    assert pg.dtype("i1") is pg.i8
+    assert pg.dtype("i2") is pg.i16
+    assert pg.dtype("f8") is pg.dtype(float) is pg.f64
 
 
 @pytest.mark.parametrize(
     "bad",
     [
-        "f8",  # numpy's float64
         "f9",
         "",
         "q8_k",
         "f8_e5m2",
         None,
-        float,
         bool,
         complex,
         object,
-        np.float64,
         np.uint8,
         "U3",
         "(2,)f4",

@@ -15,7 +15,7 @@ from oracles import copy as oracle
 from oracles import formats
 from pyggml.dtypes import DTYPES
 
-SCALARS = ("f32", "f16", "bf16", "f8_e4m3", "i32", "i64")
+SCALARS = ("f32", "f16", "bf16", "f8_e4m3", "i32", "i64", "f64", "i8", "i16")
 FLOATS = ("f16", "bf16", "f8_e4m3")
 
 
@@ -121,7 +121,7 @@ def test_subclasses_and_array_likes() -> None:
         pg.tensor(np.ma.masked_array(np.ones(2, np.float32), [True, False]))
 
 
-REFUSED = ["f8", "?", "i1", "u1", "u4", "u8", "c8", "O", "U3", "S2", "M8[s]", "m8[s]", "g", "f4,i4"]
+REFUSED = ["?", "u1", "u4", "u8", "c8", "O", "U3", "S2", "M8[s]", "m8[s]", "g", "f4,i4"]
 REFUSED += ["V4", ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fnuz, ml_dtypes.int4]
 
 
@@ -132,9 +132,12 @@ def test_other_dtypes_are_refused(dtype) -> None:
 
 
 def test_nothing_is_rounded_unasked() -> None:
-    for value in ([0.5], 1.0, None, "text", [None], {}, object()):
+    for value in (None, "text", [None], {}, object(), [True], 1j):
         with pytest.raises(pg.DTypeError):
             pg.tensor(value)
+    for value in ([0.1], 0.1, np.array([1e300, np.nan])):
+        assert pg.tensor(value).dtype is pg.f64
+        assert np.array_equal(pg.tensor(value).numpy(), value, equal_nan=True)
     with pytest.raises(pg.ShapeError, match="at most 4 axes"):
         pg.tensor(np.zeros((1,) * 5, np.float32))
 
@@ -295,6 +298,7 @@ def test_dequantize_is_a_copy() -> None:
     every = np.arange(256, dtype=np.uint8)
     t = pg.Tensor.from_raw(every, (256,), "f8_e4m3")
     assert np.array_equal(t.dequantize(), formats.e4m3_decode(every), equal_nan=True)
+    assert pg.tensor([0.1, 1e300]).dequantize().tolist() == [0.1, 1e300]
     ids = pg.tensor(np.arange(3))
     assert ids.dequantize().dtype == np.int64
     assert not np.shares_memory(ids.dequantize(), ids.raw())
@@ -304,7 +308,8 @@ def test_dequantize_is_a_copy() -> None:
 
 def test_integer_targets_are_exact() -> None:
     assert pg.tensor(np.array([1, 2], np.int16), dtype="i32").numpy().dtype == np.int32
-    for source, dtype in (("i8", "i32"), ("f4", "i32"), ("f8", "i64"), ("u8", "i64")):
+    assert pg.tensor(np.array([1, 2], np.uint8), dtype="i16").numpy().dtype == np.int16
+    for source, dtype in (("i8", "i32"), ("f4", "i32"), ("f8", "i64"), ("u8", "i64"), ("u1", "i8")):
         with pytest.raises(pg.DTypeError, match="exactly"):
             pg.tensor(np.zeros(2, source), dtype=dtype)
     for source in ("c8", "O", "U1", "M8[s]", "V4"):

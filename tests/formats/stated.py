@@ -1,4 +1,7 @@
-"""What the documentation states about the error of each dtype, and the data it speaks of."""
+"""The table of docs/dtypes.md, and what pyggml.dtypes states about the error of each dtype.
+
+python -m formats.stated          prints the table (with the checkout and tests/ on PYTHONPATH)
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,44 @@ import re
 
 import numpy as np
 
+import pyggml as pg
+from oracles import copy as oracle
 from pyggml import dtypes
 
 _ROW = re.compile(r"^    (\w+) +([\d.]+) +([\d.]+)(?: +decoded only)?$", re.MULTILINE)
+_STATED = _ROW.findall(dtypes.__doc__ or "")
 
-BITS = {name: float(bits) for name, bits, _ in _ROW.findall(dtypes.__doc__)}
-RMS = {name: float(rms) for name, _, rms in _ROW.findall(dtypes.__doc__)}
+BITS = {name: float(bits) for name, bits, _ in _STATED}
+RMS = {name: float(rms) for name, _, rms in _STATED}
+
+HEAD = "| name | GGUF id | block | bytes | bits a value | decode | encode | dot | RMS error |"
 
 
 def gaussian(*shape: int) -> np.ndarray:
     """Standard normal values."""
     return np.random.default_rng(20).standard_normal(shape).astype(np.float32)
+
+
+def measured(name: str) -> float:
+    """RMS error of normal values stored in a dtype; of what is only decoded, by the oracle."""
+    x, kind = gaussian(2000, 256), pg.dtype(name)
+    raw = oracle.encode(x, name) if kind.is_fixed else pg.tensor(x, dtype=kind).raw()
+    back = pg.Tensor.from_raw(raw, x.shape, kind).dequantize()
+    return float(np.sqrt(np.mean((back.astype(np.float64) - x) ** 2)))
+
+
+def table() -> list[str]:
+    """Lines of the table, in the order of the C table."""
+    lines = [HEAD, "|---" * HEAD.count(" | ") + "|---|"]
+    slots = set(pg._core.kernel_slots())
+    for d in dtypes.DTYPES:
+        cells = [d.name, d.gguf_id, d.block, d.itemsize, f"{8 * d.itemsize / d.block:g}"]
+        for slot in ("to_f32", "from_f32", "dot"):
+            cells.append("yes" if f"{slot}_{d.name}" in slots else "no")
+        cells.append(f"{measured(d.name):.3g}" if d.is_float else "")
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return lines
+
+
+if __name__ == "__main__":
+    print("\n".join(table()))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import gguf
 import numpy as np
 import pytest
-from formats.stated import BITS, RMS, gaussian
+from formats.stated import BITS, RMS, gaussian, measured, table
 
 import pyggml as pg
 from oracles import copy as oracle
@@ -136,9 +138,9 @@ def test_every_float_states_its_error() -> None:
 
 @pytest.mark.parametrize("name", RMS)
 def test_stated_error(name) -> None:
-    x = gaussian(2000, 256)
-    kind = pg.dtype(name)
-    raw = oracle.encode(x, name) if kind.is_fixed else pg.tensor(x, dtype=kind).raw()
-    back = pg.Tensor.from_raw(raw, x.shape, kind).dequantize()
-    measured = np.sqrt(np.mean((back.astype(np.float64) - x) ** 2))
-    assert measured == pytest.approx(RMS[name], rel=0.02)
+    assert measured(name) == pytest.approx(RMS[name], rel=0.02)
+
+
+def test_documented_table() -> None:
+    text = (Path(__file__).parents[2] / "docs/dtypes.md").read_text()
+    assert "\n".join(table()) in text

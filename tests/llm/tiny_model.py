@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pyggml.gguf import GGUFWriter
+from oracles.copy import encode
+from pyggml.gguf import BY_NAME, GGUFWriter
 
 # Pairs that BPE joins, in rank order; all else stays single bytes. U+0120 is the space.
 MERGES = ("h e", "l l", "he ll", "hell o", "\u0120 t", "i n", "\u0120t he", "e r")
@@ -28,7 +29,9 @@ class TinySpec:
     """What the file holds.
 
     Attributes:
-        dtype: of the matrices: f32, f16, bf16, f8_e4m3 or q8_0; norms are f32.
+        dtype: of the matrices: any float dtype; norms are f32. Block formats are encoded by the
+            oracles.
+        dtypes: name of a matrix without its block, "attn_v", -> its own dtype.
         tied: without output.weight, so that the embedding is the head, too.
         n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff: sizes; n_heads * head_dim need not be
             n_embd.
@@ -59,6 +62,7 @@ class TinySpec:
     kv_scales: dict[int, tuple[float | None, float | None]] = field(default_factory=dict)
     biases: bool = False
     seed: int = 1
+    dtypes: dict[str, str] = field(default_factory=dict)
     metadata: dict[str, tuple[Any, str] | None] = field(default_factory=dict)
 
 
@@ -158,7 +162,11 @@ class _Maker:
             s = np.float32(np.abs(w).max() / 448)  # the largest becomes E4M3's largest
             w = w / s
             self.writer.add_tensor(name + ".scale", np.array([s], np.float32), "f32")
-        self.writer.add_tensor(name + ".weight", w, self.spec.dtype)
+        dtype = self.spec.dtypes.get(name.rpartition(".")[2], self.spec.dtype)
+        if BY_NAME[dtype].block > 1:
+            self.writer.add_raw_tensor(name + ".weight", encode(w, dtype), w.shape, dtype)
+        else:
+            self.writer.add_tensor(name + ".weight", w, dtype)
 
     def norm(self, name: str) -> None:
         """Weights of a norm, around 1."""

@@ -77,7 +77,7 @@ def decode(tensor):
         if tensor.dtype.kind in "iu":
             return tensor
         return tensor.astype(np.float64)
-    if tensor.dtype.is_index:
+    if tensor.dtype.is_integer:
         return tensor.numpy()
     if tensor.size == 0:
         return np.zeros(tensor.shape)
