@@ -2,8 +2,8 @@
  *
  * A value that F32 does not hold becomes its neighbour toward zero with the last bit set. That bit
  * lies below what F16, BF16 and F8_E4M3 keep, denormals included, so it breaks ties as the lost
- * bits would have. Past the largest F32 the result is the largest, which every narrower format rounds as
- * it would infinity. Infinities and NaN stay. FTZ and DAZ must be off. */
+ * bits would have. Past the largest F32 the result is the largest, which every narrower format
+ * rounds as it would infinity. Infinities and NaN stay. FTZ and DAZ must be off. */
 #ifndef PYG_FORMATS_F64_H
 #define PYG_FORMATS_F64_H
 
