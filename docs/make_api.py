@@ -195,7 +195,7 @@ def _dtypes_page() -> Iterator[str]:
     yield from ("# dtypes", "", "One row of csrc/core/dtype_table.inc each; `pyggml.<name>` is it.")
     yield from ("", "| dtype | GGUF id | block | bytes a block | bits a value | is | numpy |")
     yield "|---|---|---|---|---|---|---|"
-    flags = ("float", "index", "block", "scaled", "fixed")
+    flags = ("float", "index", "block", "scaled", "fixed", "integer", "storage")
     for d in DTYPES:
         kinds = ", ".join(flag for flag in flags if getattr(d, f"is_{flag}", False))
         numpy = "" if d.numpy is None else d.numpy.name
