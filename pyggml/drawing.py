@@ -99,4 +99,6 @@ def draw(graph: Graph, path: str | os.PathLike[str]) -> None:
         raise FileNotFoundError(
             "draw: Graphviz's program `dot` is not on the PATH (Debian: apt install graphviz)"
         ) from None
+    except graphviz.CalledProcessError as e:
+        raise ParameterError(f"draw: `dot` cannot make {kind} of it: {e}") from None
     target.write_bytes(picture)

@@ -159,7 +159,7 @@ class Graph:
         Raises:
             ImportError: the package is not installed.
             FileNotFoundError: the program `dot` is not.
-            ParameterError: an ending that `dot` does not know.
+            ParameterError: an ending that `dot` does not know, or a graph that it fails on.
         """
         from pyggml.drawing import draw
 

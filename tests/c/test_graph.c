@@ -161,6 +161,57 @@ static void test_run(void) {
     pyg_program_free(p);
 }
 
+static int64_t runs_of(const pyg_program *p, int32_t i) {
+    pyg_kept_node node;
+    CHECK(pyg_program_node(p, i, &node) == PYG_OK);
+    CHECK((node.ns > 0) == (node.runs > 0));
+    return node.runs;
+}
+
+/* What a program says of its nodes, its memory and its times. */
+static void test_report(void) {
+    pyg_graph *g = NULL;
+    CHECK(pyg_graph_new(&g) == PYG_OK);
+    const int64_t shape[1] = {4096};
+    const pyg_result_params none = {.dtype = -1};
+    int32_t x, id;
+    CHECK(pyg_graph_input(g, "x", PYG_DTYPE_f32, 1, shape, &x) == PYG_OK);
+    CHECK(pyg_graph_op(g, PYG_OP_ID_relu, &x, 1, &none, &id) == PYG_OK);
+    CHECK(pyg_graph_set_name(g, id, "y") == PYG_OK);
+    pyg_program *p = NULL;
+    CHECK(pyg_program_new(g, &id, 1, 2, NULL, 0, &p) == PYG_OK);
+    pyg_graph_free(g);
+    static float data[4096], result[4096];
+    const void *inputs[] = {data};
+    void *outputs[] = {result};
+    pyg_kept_node node;
+    CHECK(pyg_program_node(p, -1, &node) == PYG_STATUS_param);
+    CHECK(pyg_program_node(p, 2, &node) == PYG_STATUS_param);
+    CHECK(pyg_program_node(p, 1, &node) == PYG_OK);
+    CHECK(node.id == id && node.op == PYG_OP_ID_relu && strcmp(node.name, "y") == 0);
+    CHECK(node.moved_bytes == 2 * 4 * 4096 && node.flops == 4096);
+    CHECK(pyg_program_run(p, inputs, outputs, NULL, NULL) == PYG_OK);
+    CHECK(runs_of(p, 1) == 0); /* not asked for */
+    for (int round = 1; round <= 2; round++) {
+        CHECK(pyg_program_profile(p, 1) == PYG_OK);
+        CHECK(runs_of(p, 1) == 0);
+        for (int i = 1; i <= round; i++)
+            CHECK(pyg_program_run(p, inputs, outputs, NULL, NULL) == PYG_OK);
+        CHECK(pyg_program_profile(p, 0) == PYG_OK);
+        CHECK(pyg_program_run(p, inputs, outputs, NULL, NULL) == PYG_OK);
+        CHECK(runs_of(p, 1) == round && runs_of(p, 0) == 0);
+    }
+    pyg_program_memory m;
+    pyg_program_memory_of(p, &m);
+    CHECK(m.arena == m.results + m.shared + 2 * m.scratch);
+    CHECK(m.arena == pyg_program_arena_bytes(p) && m.results >= sizeof data && m.constants == 0);
+    pyg_program_free(p);
+    double bytes, flops;
+    CHECK(pyg_measure_peak(0, &bytes, &flops) == PYG_STATUS_param);
+    CHECK(pyg_measure_peak(2, &bytes, &flops) == PYG_OK);
+    CHECK(bytes > 0 && flops > 0);
+}
+
 /* Odd sizes: every offset is a multiple of 64, what lives together is disjoint, and the biggest is
  * placed first: with the smallest first, 20 would come behind 8 and 9. */
 static void test_plan(void) {
@@ -196,6 +247,7 @@ int main(void) {
     test_numbers(g);
     pyg_graph_free(g);
     test_run();
+    test_report();
     CHECK(pyg_alloc_live() == 0);
     return report();
 }

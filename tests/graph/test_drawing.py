@@ -131,6 +131,13 @@ def test_draw(dot: Path) -> None:
         g.draw(str(dot / "x.exe"))
 
 
+def test_a_dot_that_fails(dot: Path) -> None:
+    (dot / "bin/dot").write_text(f"#!{sys.executable}\nimport sys\nsys.exit('no such renderer')\n")
+    with pytest.raises(pg.ParameterError, match="cannot make pdf of it"):
+        cached().draw(dot / "x.pdf")
+    assert not (dot / "x.pdf").exists()
+
+
 def test_draw_without_dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="`dot` is not on the PATH"):

@@ -127,6 +127,17 @@ def test_inputs_are_copied() -> None:
 # ---- outputs ----
 
 
+def test_results_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arena was there, the copy that is handed out is not."""
+    g = pg.Graph()
+    program = g.compile(g.input("x", (1 << 24,)), threads=1)
+    feed = np.zeros(1 << 24, np.float32)
+    monkeypatch.setattr(pg._core, "memory_room", lambda: 1000)
+    with pytest.raises(pg.OutOfMemoryError, match="takes 67108864 bytes, 1000 are available"):
+        program(x=feed)
+    assert program(x=feed, out=feed) is feed
+
+
 def test_outputs_of_every_kind() -> None:
     g = pg.Graph()
     x = g.input("x", (2, 32))
