@@ -34,8 +34,13 @@ RUNTIME = (
     "Program",
     "Profile",
     "MemoryPlan",
+    "Arena",
+    "dtype",
+    "DType",
+    "isa",
+    "isas",
+    "counters",
 )
-RUNTIME += ("Profile", "MemoryPlan", "Arena", "dtype", "DType", "isa", "isas", "counters")
 
 
 # ---- docstrings ----
