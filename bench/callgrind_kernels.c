@@ -45,6 +45,33 @@ static void call_dtypes(const pyg_kernel_table *k) {
     READS(nvfp4, K);
 }
 
+static void call_unary(const pyg_kernel_table *k) {
+    k->sqr(K, a, y);
+    k->sqrt(K, a, y);
+    k->neg(K, a, y);
+    k->abs(K, a, y);
+    k->relu(K, a, y);
+    k->step(K, a, y);
+    k->exp(K, a, y);
+    k->log(K, a, y);
+    k->sin(K, a, y);
+    k->cos(K, a, y);
+    k->tanh(K, a, y);
+    k->sigmoid(K, a, y);
+    k->softplus(K, a, y);
+    k->silu(K, a, y);
+    k->gelu(K, a, y);
+    k->gelu_erf(K, a, y);
+    k->gelu_quick(K, a, y);
+    k->clamp(K, a, -0.5f, 0.5f, y);
+    k->leaky_relu(K, a, 0.1f, y);
+    k->swiglu(K, a, b, y);
+    k->geglu(K, a, b, y);
+    k->geglu_erf(K, a, b, y);
+    k->geglu_quick(K, a, b, y);
+    k->reglu(K, a, b, y);
+}
+
 static void call_all(const pyg_kernel_table *k) {
     float max = 0.0f;
     double sum = 0.0, wide[K] = {0};
@@ -57,8 +84,7 @@ static void call_all(const pyg_kernel_table *k) {
     k->div(K, a, b, y);
     k->scale(K, a, 0.5f, 0.1f, y);
     k->decay_add(K, 0.5f, a, wide);
-    k->silu(K, a, y);
-    k->swiglu(K, a, b, y);
+    call_unary(k);
     k->rms_norm(K, a, 1e-5f, y);
     y[0] = (float)k->sum(K, a);
     y[0] = (float)k->argmax(K, a);
