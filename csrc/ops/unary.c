@@ -89,6 +89,15 @@ static void leaky_relu_span(const void *params, int64_t n, const float *x, float
     pyg_k->leaky_relu(n, x, p->slope, y);
 }
 
+/* min(max(x + 3, 0), 6) / 6: near -3 the sum is exact. */
+static void hardsigmoid_span(const void *params, int64_t n, const float *x, float *y) {
+    (void)params;
+    pyg_k->scale(n, x, 1.0f, 3.0f, y);
+    pyg_k->clamp(n, y, 0.0f, 6.0f, y);
+    pyg_k->scale(n, y, 1.0f / 6.0f, 0.0f, y);
+}
+
+void pyg_run_hardsigmoid(const pyg_task *task) { run_spans(task, NULL, hardsigmoid_span); }
 void pyg_run_scale(const pyg_task *task) { run_spans(task, NULL, scale_span); }
 void pyg_run_clamp(const pyg_task *task) { run_spans(task, NULL, clamp_span); }
 void pyg_run_leaky_relu(const pyg_task *task) { run_spans(task, NULL, leaky_relu_span); }

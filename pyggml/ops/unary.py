@@ -22,6 +22,7 @@ __all__ = [
     "gelu",
     "gelu_erf",
     "gelu_quick",
+    "hardsigmoid",
     "leaky_relu",
     "log",
     "neg",
@@ -242,6 +243,18 @@ def sigmoid(x: Any, *, dtype: DTypeLike | None = None) -> Node:
     Source: csrc/ops/unary.c; ggml_sigmoid.
     """
     return call_op("sigmoid", x, dtype=dtype)
+
+
+def hardsigmoid(x: Any, *, dtype: DTypeLike | None = None) -> Node:
+    """The activation min(max(x + 3, 0), 6) / 6, within 2 units: straight lines for `sigmoid`.
+
+    Shapes: any, kept.        Dtypes: any float; scalar dtypes keep theirs, block formats give f32.
+
+    Raises:
+        DTypeError: an integer operand.
+    Source: Howard et al. 2019 (MobileNetV3); csrc/ops/unary.c; ggml_hardsigmoid.
+    """
+    return call_op("hardsigmoid", x, dtype=dtype)
 
 
 def softplus(x: Any, *, dtype: DTypeLike | None = None) -> Node:

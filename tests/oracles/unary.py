@@ -93,6 +93,11 @@ def sigmoid(x):
         return 1.0 / (1.0 + np.exp(-_f64(x)))
 
 
+def hardsigmoid(x):
+    """The straight line x / 6 + 1 / 2, cut off at 0 and 1. Source: Howard et al. 2019."""
+    return np.clip(_f64(x) / 6.0 + 0.5, 0.0, 1.0)
+
+
 def softplus(x):
     """The integral of sigmoid, log(exp(0) + exp(x)). Source: Dugas et al. 2001."""
     x = _f64(x)
