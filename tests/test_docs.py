@@ -89,6 +89,17 @@ def test_every_page_is_in_the_index() -> None:
         assert name == "README.md" or f"]({name})" in index, f"docs/README.md leaves {name} out"
 
 
+def test_the_worked_example_is_in_the_tree() -> None:
+    """Every line that the example of docs/add_an_op.md adds is there; it takes five files."""
+    diff = next(b[2] for b in BLOCK.finditer((DOCS / "add_an_op.md").read_text()) if b[1] == "diff")
+    parts = re.split(r"^--- a/.*\n\+\+\+ b/(.*)$", diff, flags=re.MULTILINE)[1:]
+    changed = dict(zip(parts[::2], parts[1::2], strict=True))
+    assert len(changed) <= 5
+    for name, lines in changed.items():
+        known = set((ROOT / name).read_text().splitlines())
+        assert {line[1:] for line in lines.splitlines() if line.startswith("+")} <= known, name
+
+
 def test_the_guides_are_there() -> None:
     for name in ("graphs.md", "threads.md"):
         assert len(examples((DOCS / name).read_text())) >= 1

@@ -6,7 +6,7 @@ Wrong shapes, dtypes and parameters raise here, not when the Program runs. A `dt
 result's.
 
 Each file is a family and lists its functions in `__all__`; what the files list is public here.
-docs/design.md tells how to add one.
+docs/add_an_op.md tells how to add one.
 """
 
 from types import FunctionType as _FunctionType
