@@ -12,7 +12,7 @@ import numpy as np
 from pyggml import _core
 from pyggml.dtypes import DType, bf16, f8_e4m3, f32, f64
 from pyggml.dtypes import dtype as as_dtype
-from pyggml.errors import DTypeError, OutOfMemoryError, ShapeError
+from pyggml.errors import DTypeError, OutOfMemoryError, ParameterError, ShapeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -220,8 +220,11 @@ def tensor(array: Any, name: str | None = None, *, dtype: DTypeLike | None = Non
     Raises:
         DTypeError: the array's dtype is none of pyggml's (uint8, bool ...) and no `dtype`
             is given, a conversion from floats to integers, or a masked array.
+        ParameterError: a name that is no string (a dtype is given as `dtype=`).
         ShapeError: more than 4 axes, or a last axis that is not whole blocks.
     """
+    if name is not None and not isinstance(name, str):
+        raise ParameterError(f"tensor: the name {name!r} is no string; a dtype goes into dtype=")
     if isinstance(array, np.ma.MaskedArray):
         raise DTypeError("tensor: a masked array has no pyggml form; see its .filled()")
     source = np.asarray(array)  # of a subclass, the plain array over the same memory

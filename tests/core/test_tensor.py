@@ -356,3 +356,8 @@ def test_zeros_refuses() -> None:
         pg.zeros((65536, 65536, 64))
     with pytest.raises(pg.ShapeError, match="negative"):
         pg.zeros((-1,))
+
+
+def test_a_dtype_in_the_place_of_the_name():
+    with pytest.raises(pg.ParameterError, match="dtype="):
+        pg.tensor(np.zeros(2), np.float16)
