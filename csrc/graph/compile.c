@@ -88,7 +88,9 @@ static bool can_take_over(const builder *b, int32_t s, int k) {
         !pyg_same_shape(&base->t, &node->t) || node_at(b, root)->bytes != node->bytes)
         return false;
     for (int j = 0; j < PYG_MAX_SRC; j++) {
-        if (j == k || node->src[j] < 0 || node->src[j] == node->src[k]) continue;
+        if (j == k || node->src[j] < 0) continue;
+        /* the same value twice: fine when the op may write over either, position by position */
+        if (node->src[j] == node->src[k] && (op_flags(node) & PYG_OP_IN_PLACE(j))) continue;
         const int32_t other = b->root[b->slot_of[node->src[j]]];
         if (b->life[other] == b->life[root]) return false;
     }

@@ -192,6 +192,7 @@ def scratch() -> int:
 
 
 MIB = 1 << 20
+IDS = np.arange(7, -1, -1, dtype=np.int32)
 
 
 def test_a_small_tensor_lies_where_a_large_one_comes_later() -> None:
@@ -258,6 +259,8 @@ def test_live_values_are_not() -> None:
         lambda y: (pg.ops.sub(y[0:1], y), []),
         lambda y: (pg.ops.mul(y[::2], y[1::2]), []),
         lambda y: (pg.ops.soft_max(y, y), []),
+        lambda y: ((lambda z: pg.ops.add_id(z, z, IDS))(y * 1.0), []),  # rows of what it writes
+        lambda y: ((lambda z: pg.ops.soft_max(z, z))(pg.ops.log(y)), []),
         lambda y: (pg.ops.swiglu(y, y.T), []),
         lambda y: (pg.ops.add(y, pg.ops.cont(y)[0:1]), [pg.ops.cpy(y.T, pg.ops.cont(y))]),
     ],
