@@ -35,7 +35,7 @@ def _numbers(*shape: int, seed: int = 0) -> np.ndarray:
 
 def _typed(slot: str, dtype: str) -> Case:
     """to_f32, from_f32, dot and mv of a dtype."""
-    rows, k = ROWS if slot.startswith("mv") else 1, 512 if DTYPES[dtype][0] == 256 else K
+    rows, k = ROWS if slot.startswith("mv") else 1, K if K % DTYPES[dtype][0] == 0 else 512
     n_bytes = row_bytes(dtype, k) * rows
     w, x, y = encoded(dtype, _numbers(rows, k)), _numbers(k, seed=1), np.zeros(k, np.float32)
     if slot.startswith("to_f32"):
