@@ -40,14 +40,14 @@ check: $(VENV)/dev.stamp
 	$(BIN)/python -m mypy.stubtest --allowlist tests/stubtest_allow.txt pyggml._core
 	PATH="$(abspath $(BIN)):$$PATH" cython-lint pyggml/_core.pyx pyggml/_core.pxd pyggml/_params.pxi  # it looks for pycodestyle there
 	$(BIN)/double-quote-cython-strings pyggml/_core.pyx pyggml/_core.pxd pyggml/_params.pxi
-	find csrc tests/c -name '*.[ch]' | xargs $(BIN)/clang-format --dry-run -Werror
+	find csrc tests/c tests/fuzz -name '*.[ch]' | xargs $(BIN)/clang-format --dry-run -Werror
 	$(BIN)/codespell
 	for cc in gcc clang; do if command -v $$cc > /dev/null; then find csrc -name '*.c' | xargs -n 1 $$cc $(COMPILE) || exit 1; fi; done
 	CFLAGS="-Werror -Wno-error=shadow" PYGGML_WERROR=1 $(BIN)/pip wheel -q --disable-pip-version-check --no-deps --wheel-dir $(VENV)/wheel .  # Cython's code shadows
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix-only .
-	find csrc tests/c -name '*.[ch]' | xargs $(BIN)/clang-format -i
+	find csrc tests/c tests/fuzz -name '*.[ch]' | xargs $(BIN)/clang-format -i
 
 # Each stamp: the package, built and installed in place, with the extra that the target needs.
 $(VENV)/run.stamp: EXTRA :=

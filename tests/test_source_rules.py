@@ -41,7 +41,10 @@ def files(folder: str, *endings: str) -> list[Path]:
     )
 
 
-C_FILES = files("csrc", ".c", ".h", ".inc") + files("tests/c", ".c", ".h")
+C_FILES = [
+    *files("csrc", ".c", ".h", ".inc"),
+    *(p for folder in ("tests/c", "tests/fuzz") for p in files(folder, ".c", ".h")),
+]
 PY_FILES = [
     path
     for folder in ("pyggml", "tests", "bench")

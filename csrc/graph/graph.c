@@ -173,6 +173,31 @@ static pyg_status check_view(const pyg_op_row *row, const pyg_node *node) {
     return PYG_OK;
 }
 
+/* First byte and one past the last byte that a node's tensor touches, counted from its root. */
+static void span_of(const pyg_node *node, size_t *first, size_t *end) {
+    *first = node->root_off;
+    *end = node->root_off + pyg_extent_bytes(&node->t);
+}
+
+/* A write whose other operands lie in the memory it writes would depend on the order of tasks. */
+static pyg_status check_overlap(const pyg_graph *g, const pyg_op_row *row, const int32_t *src,
+                                int n_src, int written) {
+    const pyg_node *dst = &g->nodes[src[written]];
+    size_t first, end;
+    span_of(dst, &first, &end);
+    for (int i = 0; i < n_src; i++) {
+        if (i == written || src[i] < 0 || g->nodes[src[i]].root != dst->root) continue;
+        size_t other_first, other_end;
+        span_of(&g->nodes[src[i]], &other_first, &other_end);
+        if (other_first < end && first < other_end)
+            return pyg_fail(PYG_STATUS_graph,
+                            "%s: %s lies in the memory of %s, which is written: copy it with cont "
+                            "first",
+                            row->name, row->src_name[i], row->src_name[written]);
+    }
+    return PYG_OK;
+}
+
 /* Fills the node from what infer found. */
 static pyg_status place_node(const pyg_graph *g, const pyg_op_row *row, const pyg_infer *in,
                              const int32_t *src, pyg_node *node) {
@@ -222,6 +247,7 @@ pyg_status pyg_graph_op(pyg_graph *graph, int op, const int32_t *src, int n_src,
     PYG_TRY(gather_operands(graph, row, src, n_src, operands, &in));
     PYG_TRY(pyg_params_check(row, params));
     PYG_TRY(row->infer(&in));
+    if (row->flags & PYG_OP_WRITE) PYG_TRY(check_overlap(graph, row, src, n_src, in.view_of));
     pyg_node *node;
     PYG_TRY(next_node(graph, &node));
     node->op = op;

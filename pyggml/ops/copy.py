@@ -56,13 +56,14 @@ def cpy(x: Any, dst: Any) -> Node:
     Shapes: x and dst alike -> the same.        Dtypes: as `cast`, to dst's own.
 
     Args:
-        x: what is copied. Memory shared with dst gives unspecified values.
+        x: what is copied; not from the memory that dst covers (`cont` it first).
         dst: a writable Tensor, or a node, any strides.
 
     Raises:
         ShapeError: the shapes differ.
         DTypeError: a pair that `cast` refuses.
         ReadOnlyError: dst is read-only memory.
+        GraphError: x lies in the memory of dst.
     Source: csrc/ops/copy.c; ggml_cpy.
     """
     return call_op("cpy", x, dst)

@@ -27,7 +27,7 @@ def acc(
 
     Args:
         dst: a writable Tensor, or a node.
-        x: the summands. Memory shared with the region gives unspecified values.
+        x: the summands. Not from the memory of dst (`cont` it first).
         start: first index on each axis; None: zeros.
         step: distance on each axis, at least 1; None: ones. Block formats are written in whole
             blocks.
@@ -50,7 +50,7 @@ def set(
 
     Args:
         dst: a writable Tensor, or a node.
-        x: what is copied. Memory shared with the region gives unspecified values.
+        x: what is copied. Not from the memory of dst (`cont` it first).
         start: as in `acc`.
         step: likewise.
 

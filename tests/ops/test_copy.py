@@ -301,9 +301,20 @@ def test_cpy_refused():
             pg.ops.cpy(x, pg.zeros(shape))
 
 
-def test_cpy_onto_itself_and_overlapping_does_not_crash():
+def test_cpy_onto_itself_and_overlapping_is_refused():
+    # the order of the tasks would show; a copy between is what numpy makes by itself
     target = pg.tensor(np.arange(10000, dtype=np.float32))
     for src, dst in ((np.s_[:], np.s_[:]), (np.s_[1:], np.s_[:-1]), (np.s_[::2], np.s_[:5000])):
         g = pg.Graph()
         node = g.const(target)
-        g.compile(pg.ops.cpy(node[src], node[dst]), threads=5)()
+        with pytest.raises(pg.GraphError, match="x lies in the memory of dst"):
+            pg.ops.cpy(node[src], node[dst])
+    g = pg.Graph()
+    node = g.const(target)
+    halves = pg.ops.cpy(node[:5000], node[5000:])  # side by side is fine
+    shifted = pg.ops.cpy(pg.ops.cont(node[1:5000]), node[:4999])
+    g.compile([halves, shifted], threads=5)()
+    expected = np.arange(10000, dtype=np.float32)
+    expected[5000:] = expected[:5000]
+    expected[:4999] = expected[1:5000].copy()
+    assert np.array_equal(target.numpy(), expected)

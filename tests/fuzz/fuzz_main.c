@@ -1,0 +1,127 @@
+/* Runs a fuzz target without libFuzzer.
+ *
+ *   fuzz_X [--seed S] [--count N] [--seconds T] [--at I] [--report] [FILE ...]
+ *
+ * Input i is bytes made from (S, i); `--at I` runs that one alone and tells what it builds. Files
+ * are run before. Ends with the number of inputs, and the input that failed, if one did. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fuzz.h"
+
+enum { MAX_INPUT = 1024, HANG_SECONDS = 20 };
+
+/* From the sanitizers' runtime, when there is one. */
+void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
+
+static volatile uint64_t seed = 1, current;
+static const char *volatile current_file;
+
+static void tell_input(void) {
+    char line[160];
+    int n = current_file != NULL
+                ? snprintf(line, sizeof line, "\nfuzz: in file %.100s\n", current_file)
+                : snprintf(line, sizeof line, "\nfuzz: --seed %llu --at %llu\n",
+                           (unsigned long long)seed, (unsigned long long)current);
+    if (n > 0 && write(2, line, (size_t)n) < 0) return;
+}
+
+static void on_signal(int number) {
+    if (number == SIGALRM && write(2, "fuzz: an input hangs\n", 21) < 0) _exit(3);
+    tell_input();
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static size_t make_input(uint64_t number, uint8_t *out) {
+    uint64_t state = (seed * 0x9E3779B97F4A7C15u) ^ (number * 0xD1B54A32D192ED03u) ^ 0xABCDEF;
+    for (int i = 0; i < 3; i++) fuzz_random(&state);
+    const size_t size = 8 + fuzz_random(&state) % (MAX_INPUT - 8);
+    for (size_t i = 0; i < size; i += 4) { /* `out` has room for whole fours */
+        const uint32_t four = (uint32_t)fuzz_random(&state);
+        memcpy(out + i, &four, sizeof four);
+    }
+    return size;
+}
+
+static int run_file(const char *path) {
+    FILE *f = fopen(path, "rb");
+    if (f == NULL) {
+        fprintf(stderr, "fuzz: cannot read %s\n", path);
+        return 1;
+    }
+    uint8_t data[1 << 16];
+    const size_t size = fread(data, 1, sizeof data, f);
+    fclose(f);
+    current_file = path;
+    LLVMFuzzerTestOneInput(data, size);
+    current_file = NULL;
+    return 0;
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static uint64_t run_made(uint64_t first, uint64_t count, double seconds) {
+    const double start = now();
+    uint64_t done = 0;
+    for (; done < count; done++) {
+        if ((done & 255) == 0) {
+            alarm(HANG_SECONDS);
+            if (now() - start > seconds) break;
+        }
+        uint8_t made[MAX_INPUT];
+        current = first + done;
+        const size_t size = make_input(current, made);
+        uint8_t *exact = malloc(size); /* ends where the input ends, for AddressSanitizer */
+        if (exact == NULL) break;
+        memcpy(exact, made, size);
+        LLVMFuzzerTestOneInput(exact, size);
+        free(exact);
+    }
+    alarm(0);
+    return done;
+}
+
+int main(int argc, char **argv) {
+    uint64_t count = 10000, first = 0, files = 0;
+    double seconds = 1e9;
+    int report = 0;
+    const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM};
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) signal(signals[i], on_signal);
+    if (__sanitizer_set_death_callback != NULL) __sanitizer_set_death_callback(tell_input);
+    LLVMFuzzerInitialize(&argc, &argv);
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "0";
+        if (strcmp(argv[i], "--report") == 0) {
+            report = 1;
+        } else if (strncmp(argv[i], "--", 2) != 0) {
+            if (run_file(argv[i])) return 2;
+            files++;
+        } else {
+            i++;
+            if (strcmp(argv[i - 1], "--seed") == 0) seed = strtoull(value, NULL, 10);
+            if (strcmp(argv[i - 1], "--count") == 0) count = strtoull(value, NULL, 10);
+            if (strcmp(argv[i - 1], "--seconds") == 0) seconds = strtod(value, NULL);
+            if (strcmp(argv[i - 1], "--at") == 0) {
+                first = strtoull(value, NULL, 10);
+                count = 1;
+                fuzz_verbose = 1;
+            }
+        }
+    }
+    const double start = now();
+    const uint64_t done = run_made(first, count, seconds);
+    printf("inputs %llu files %llu seconds %.1f\n", (unsigned long long)done,
+           (unsigned long long)files, now() - start);
+    return fuzz_report(done) && report;
+}
