@@ -1,4 +1,5 @@
 /* Graph to program: which nodes are needed, where each result lives, what each step needs. */
+#include <stdio.h>
 #include <string.h>
 
 #include "core/alloc.h"
@@ -135,6 +136,13 @@ static void place_slots(builder *b) {
 
 /* ---- steps ---- */
 
+/* Puts the op's name in front of what its plan says. */
+static pyg_status fail_plan(pyg_status status, const pyg_op_row *op) {
+    char why[256];
+    snprintf(why, sizeof why, "%s", pyg_last_message());
+    return pyg_fail(status, "%s: %s", op->name, why);
+}
+
 static pyg_status make_step(builder *b, int32_t s, pyg_step *step, size_t *const_bytes) {
     const pyg_node *node = node_at(b, s);
     step->op = pyg_op_get(node->op);
@@ -145,7 +153,8 @@ static pyg_status make_step(builder *b, int32_t s, pyg_step *step, size_t *const
     for (int k = 0; k < PYG_MAX_SRC; k++)
         if (node->src[k] >= 0) step->io.src[k] = &b->prog->slots[b->slot_of[node->src[k]]].t;
     step->plan = pyg_plan_preset(&step->io);
-    PYG_TRY(step->op->plan(&step->io, &step->plan));
+    const pyg_status status = step->op->plan(&step->io, &step->plan);
+    if (status != PYG_OK) return fail_plan(status, step->op);
     step->const_off = *const_bytes;
     if (__builtin_add_overflow(*const_bytes, pyg_align_up(step->plan.const_bytes), const_bytes))
         return pyg_fail(PYG_STATUS_no_memory, "%s: constants overflow", step->op->name);

@@ -143,8 +143,7 @@ pyg_status pyg_plan_flash_attn_ext(const pyg_node_io *io, pyg_plan *plan) {
         __builtin_mul_overflow(floats, sizeof(float), &plan->scratch_bytes) ||
         __builtin_mul_overflow((size_t)l.part, (size_t)parts, &shared) ||
         __builtin_mul_overflow(shared, sizeof(float), &plan->shared_bytes))
-        return pyg_fail(PYG_STATUS_no_memory,
-                        "flash_attn_ext: the work space would pass the address space");
+        return pyg_fail(PYG_STATUS_no_memory, "the work space would pass the address space");
     return PYG_OK;
 }
 

@@ -159,7 +159,7 @@ pyg_status pyg_plan_set_rows(const pyg_node_io *io, pyg_plan *plan) {
     const pyg_tensor *x = io->src[1], *ids = io->src[2];
     size_t bytes;
     if (__builtin_mul_overflow((size_t)pyg_n_elements(ids), sizeof(int64_t), &bytes))
-        return pyg_fail(PYG_STATUS_shape, "set_rows: too many indices");
+        return pyg_fail(PYG_STATUS_shape, "there are too many indices");
     const int64_t wanted = pyg_split_pieces(x, 1);
     plan->n_phases = 2;
     plan->n_tasks[0] = 1;

@@ -106,8 +106,7 @@ pyg_status pyg_plan_mul_mat(const pyg_node_io *io, pyg_plan *plan) {
     plan->flops = 2.0 * (double)x->ne[0] * (double)pyg_n_elements(io->dst);
     if (scratch_of(io, &l, &plan->scratch_bytes) ||
         (l.convert && pyg_add_floats(&plan->shared_bytes, pyg_n_rows(x), x->ne[0])))
-        return pyg_fail(PYG_STATUS_no_memory,
-                        "mul_mat: the work space would pass the address space");
+        return pyg_fail(PYG_STATUS_no_memory, "the work space would pass the address space");
     return PYG_OK;
 }
 

@@ -86,8 +86,7 @@ pyg_status pyg_plan_mul_mat_id(const pyg_node_io *io, pyg_plan *plan) {
     if (scratch_of(&l, w->ne[0], &plan->scratch_bytes) ||
         lists_bytes(io, &l, &plan->shared_bytes) ||
         (l.convert && pyg_add_floats(&plan->shared_bytes, pyg_n_rows(x), x->ne[0])))
-        return pyg_fail(PYG_STATUS_no_memory,
-                        "mul_mat_id: the work space would pass the address space");
+        return pyg_fail(PYG_STATUS_no_memory, "the work space would pass the address space");
     return PYG_OK;
 }
 

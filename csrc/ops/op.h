@@ -165,7 +165,7 @@ typedef struct pyg_op_row {
     int n_params;
     size_t param_bytes;
     pyg_status (*infer)(pyg_infer *in);
-    pyg_status (*plan)(const pyg_node_io *io, pyg_plan *plan);
+    pyg_status (*plan)(const pyg_node_io *io, pyg_plan *plan); /* its caller names the op */
     void (*init)(const pyg_node_io *io, void *constants);
     void (*run)(const pyg_task *task);
     /* parsed from `operands` */

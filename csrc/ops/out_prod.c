@@ -62,8 +62,7 @@ pyg_status pyg_plan_out_prod(const pyg_node_io *io, pyg_plan *plan) {
     if (pyg_add_floats(scratch, l.columns, 1 + l.kc) ||
         (!l.direct && pyg_add_floats(scratch, l.columns, l.tokens)) ||
         pyg_add_floats(&plan->shared_bytes, pyg_n_rows(b), b->ne[0]))
-        return pyg_fail(PYG_STATUS_no_memory,
-                        "out_prod: the work space would pass the address space");
+        return pyg_fail(PYG_STATUS_no_memory, "the work space would pass the address space");
     if (*scratch < PYG_SPAN * sizeof(float)) *scratch = PYG_SPAN * sizeof(float);
     return PYG_OK;
 }

@@ -55,7 +55,7 @@ pyg_status pyg_plan_rope(const pyg_node_io *io, pyg_plan *plan) {
     plan->n_tasks[0] = pyg_split(x->ne[2] * x->ne[3], work);
     if (__builtin_add_overflow(x->ne[0], p->n_dims, &floats) ||
         __builtin_mul_overflow((size_t)floats, sizeof(float), &plan->scratch_bytes))
-        return pyg_fail(PYG_STATUS_shape, "rope: a head of %lld elements is too long",
+        return pyg_fail(PYG_STATUS_shape, "a head of %lld elements is too long",
                         (long long)x->ne[0]);
     plan->const_bytes = (size_t)(p->n_dims / 2 + 1) * sizeof(double);
     return PYG_OK;

@@ -49,7 +49,7 @@ pyg_status pyg_plan_soft_max(const pyg_node_io *io, pyg_plan *plan) {
     const pyg_tensor *x = io->src[0];
     plan->n_tasks[0] = pyg_split(pyg_n_rows(x), 8 * (x->ne[0] < INT32_MAX ? x->ne[0] : INT32_MAX));
     if (__builtin_mul_overflow((size_t)x->ne[0], 2 * sizeof(float), &plan->scratch_bytes))
-        return pyg_fail(PYG_STATUS_shape, "soft_max: a row of %lld elements is too long",
+        return pyg_fail(PYG_STATUS_shape, "a row of %lld elements is too long",
                         (long long)x->ne[0]);
     return PYG_OK;
 }

@@ -27,7 +27,7 @@ pyg_status pyg_plan_fwht(const pyg_node_io *io, pyg_plan *plan) {
     plan->n_tasks[0] = pyg_split(pyg_n_rows(x), work);
     if (pyg_dense_f32_rows(x) && pyg_dense_f32_rows(io->dst)) return PYG_OK;
     if (__builtin_mul_overflow((size_t)x->ne[0], sizeof(float), &plan->scratch_bytes))
-        return pyg_fail(PYG_STATUS_shape, "fwht: a row of %lld elements is too long",
+        return pyg_fail(PYG_STATUS_shape, "a row of %lld elements is too long",
                         (long long)x->ne[0]);
     return PYG_OK;
 }
