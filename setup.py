@@ -40,7 +40,7 @@ core = Extension(
     "pyggml._core",
     sources=["pyggml/_core.pyx", *sources()],
     include_dirs=["csrc"],
-    depends=[*headers(), "pyggml/_core.pxd", "pyggml/_params.pxi"],
+    depends=[*headers(), "pyggml/_core.pxd", "pyggml/_params.pxi", "pyggml/_dlpack.pxi"],
     extra_compile_args=CFLAGS,
     extra_link_args=LDFLAGS,
 )

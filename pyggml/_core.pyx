@@ -247,6 +247,7 @@ cdef object tensor_shape(const pyg_tensor *t):
 
 
 include "_params.pxi"
+include "_dlpack.pxi"
 
 
 @cython.final

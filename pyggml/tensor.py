@@ -142,19 +142,29 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
-    def __dlpack__(self, **options: Any) -> Any:
-        """The memory as a DLPack capsule, which keeps it alive; numpy makes it.
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """The memory as a DLPack capsule, which keeps it alive.
 
         Args:
-            **options: stream, max_version, dl_device and copy, as the specification has them.
+            stream: None: CPU memory has none.
+            max_version: from (1, 0) on the capsule is a versioned one, of version 1.1.
+            dl_device: None or (1, 0), CPU memory.
+            copy: True gives the consumer memory of its own.
 
         Raises:
-            BufferError: bf16, f8_e4m3 and block formats; a read-only tensor when the consumer asks
+            BufferError: block formats; another device; a read-only tensor when the consumer asks
                 for an old capsule, which cannot say that it is.
         """
         from pyggml.dlpack import export
 
-        return export(self, options)
+        return export(self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """(1, 0): CPU memory."""

@@ -88,11 +88,11 @@ def test_read_only() -> None:
         pg.ops.cpy(g.input("x", (3,)), back)
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "f8_e4m3", "q8_0"])
-def test_dtypes_that_do_not_pass(dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["bf16", "f8_e4m3"])
+def test_dtypes_that_numpy_does_not_take(dtype: str) -> None:
     t = pg.tensor(np.ones(32, np.float32), dtype=dtype)
-    with pytest.raises(BufferError, match=rf"{dtype} does not pass through DLPack; \.raw\(\)"):
-        t.__dlpack__(max_version=(1, 0))
+    with pytest.raises((BufferError, RuntimeError)):
+        np.from_dlpack(t)
 
 
 def test_in_refuses() -> None:
