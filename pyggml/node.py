@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyggml import _core
-from pyggml.dtypes import DTYPES, DType, f32
+from pyggml.dtypes import DTYPES, DType, f32, f64
 from pyggml.dtypes import dtype as as_dtype
-from pyggml.errors import GraphError, ParameterError, PyggmlError, ShapeError
-from pyggml.tensor import Tensor
+from pyggml.errors import DTypeError, GraphError, ParameterError, PyggmlError, ShapeError
+from pyggml.tensor import Tensor, _from_numbers, tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,15 +25,16 @@ _OPS = {row["name"]: number for number, row in enumerate(_core.op_table())}
 _OPERANDS = {row["name"]: row["operands"] for row in _core.op_table()}
 _F32_MAX = float(np.finfo(np.float32).max)
 _SCALARS = (bool, int, float, np.bool_, np.integer, np.floating)
+_INDICES = ("ids", "pos")  # operands that are integers whatever the others are
 
 
 class Node:
     """A value in a graph: shape and dtype are known, the numbers exist once a Program runs.
 
-    Supports `+ - * /` with nodes, tensors, arrays and Python scalars (numpy broadcasting), `@`
-    (numpy's product), unary `-`, `abs`, the powers 2 and 0.5, and indexing by integers, slices,
-    `...` and None (views). `sum`, `mean`, `argmax`, `argsort`, `cumsum` and `transpose` take axes
-    as numpy's methods do.
+    Supports `+ - * /` with nodes, tensors, arrays, Python numbers and lists of them (numpy
+    broadcasting), `@` (numpy's product), unary `-`, `abs`, the powers 2 and 0.5, and indexing by
+    integers, slices, `...` and None (views). `sum`, `mean`, `argmax`, `argsort`, `cumsum` and
+    `transpose` take axes as numpy's methods do.
     """
 
     __slots__ = ("_dtype", "_graph", "_id", "_shape")
@@ -319,10 +320,42 @@ def _kind_of(number: int) -> str:
     return _KINDS[number]
 
 
-def _scalar_const(graph: Graph, value: Any) -> Node:
-    with np.errstate(over="ignore"):
-        number = np.float32(value)
-    return graph.const(Tensor.from_raw(number.reshape(1), (), f32))
+def _is_list(value: Any, depth: int = _core.MAX_DIMS) -> bool:
+    """A list of numbers, or of such lists."""
+    return isinstance(value, (list, tuple)) and all(
+        isinstance(v, _SCALARS) or (depth > 1 and _is_list(v, depth - 1)) for v in value
+    )
+
+
+def _is_weak(value: Any) -> bool:
+    """A Python number or a list of them: it has no dtype of its own."""
+    return isinstance(value, _SCALARS) or _is_list(value)
+
+
+def as_node(graph: Graph, value: Any, kind: DType = f32) -> Node:
+    """An operand as a node of the graph; numbers and lists of them as a constant of `kind`."""
+    if isinstance(value, Node):
+        return value
+    if isinstance(value, _SCALARS):
+        with np.errstate(over="ignore"):
+            number = np.float32(value)
+        return graph.const(Tensor.from_raw(number.reshape(1), (), f32))
+    return graph.const(tensor(_from_numbers(value, kind)) if _is_list(value) else value)
+
+
+def _constant(graph: Graph, op: str, i: int, value: Any, operands: tuple[Any, ...]) -> Node:
+    """Operand i, no node yet, as one."""
+    if i < len(_OPERANDS[op]) and _OPERANDS[op][i] in _INDICES:
+        return graph.const(value)
+    return as_node(graph, value, _list_kind(op, operands))
+
+
+def _list_kind(op: str, operands: tuple[Any, ...]) -> DType:
+    """What the numbers of a list become: f32, or what the other operands only store."""
+    for name, value in zip(_OPERANDS[op], operands, strict=False):
+        if name not in _INDICES and isinstance(value, (Node, Tensor)) and not value.dtype.is_float:
+            return value.dtype
+    return f32
 
 
 @contextmanager
@@ -338,8 +371,10 @@ def call_op(op: str, *operands: Any, **params: Any) -> Node:
 
     Args:
         op: name of the row in csrc/ops/op_table.inc.
-        *operands: nodes, tensors, arrays, Python scalars (F32 constants), or None for an optional
-            operand left out. The graph is that of the nodes among them.
+        *operands: nodes, tensors, arrays, or None for an optional operand left out. The graph is
+            that of the nodes among them. Python numbers and lists of them are F32 constants;
+            lists are of the other operands' dtype where that is an integer or f64, and of
+            integers where the operand is row numbers or positions.
         **params: the row's parameters, numpy order where they are per axis. `dtype` takes a name.
 
     Raises:
@@ -365,21 +400,28 @@ def call_op(op: str, *operands: Any, **params: Any) -> Node:
             ids.append(-1)
         else:
             with _operand_errors(op, min(i, len(_OPERANDS[op]) - 1)):
-                scalar = isinstance(value, _SCALARS)
-                ids.append((_scalar_const(graph, value) if scalar else graph.const(value))._id)
+                ids.append(_constant(graph, op, i, value, operands)._id)
     while ids and ids[-1] == -1:
         ids.pop()
     if "dtype" in params:
         params["dtype"] = -1 if params["dtype"] is None else as_dtype(params["dtype"]).id
-    return Node(graph, graph._core.op(_OPS[op], ids, params))
+    try:
+        return Node(graph, graph._core.op(_OPS[op], ids, params))
+    except DTypeError as e:
+        roots = [graph._core.node(graph._core.node(i)[5]) for i in ids if i >= 0]
+        if any(kind == f64.id and number == _core.NODE_CONST for number, _, _, kind, *_ in roots):
+            raise DTypeError(f"{e} (a float64 array: .astype(np.float32) rounds it)") from None
+        raise
 
 
 def _binary(op: str, a: Any, b: Any) -> Node:
-    """An arithmetic operator; a Python scalar is as weak as in numpy and keeps the node's dtype."""
-    if not isinstance(a, _SCALARS) and not isinstance(b, _SCALARS):
+    """An arithmetic operator; Python numbers are weak as in numpy and keep the node's dtype."""
+    if not _is_weak(a) and not _is_weak(b):
         return call_op(op, a, b)
-    node, value = (b, a) if isinstance(a, _SCALARS) else (a, b)
+    node, value = (b, a) if _is_weak(a) else (a, b)
     keep = None if node.dtype.is_block else node.dtype
+    if not isinstance(value, _SCALARS):
+        return call_op(op, a, b, dtype=keep)
     number = float(value)
     if not abs(number) <= _F32_MAX:  # infinite in F32, or NaN: no factor, but a fine constant
         return call_op(op, a, b, dtype=keep)

@@ -9,7 +9,7 @@ import numpy as np
 from pyggml import _core
 from pyggml.errors import DTypeError, GraphError, ParameterError, ShapeError
 from pyggml.node import Node
-from pyggml.tensor import Tensor, _check_room, tensor
+from pyggml.tensor import Tensor, _check_room, _from_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -203,19 +203,9 @@ _LISTS = (list, tuple, bool, int, float)
 def _listed(name: str, kind: DType, value: Any) -> np.ndarray[Any, Any]:
     """Python numbers, which have no dtype of their own, as an array of the input's."""
     try:
-        array = np.asarray(value)
-    except (TypeError, ValueError, OverflowError) as e:
-        raise DTypeError(f"input '{name}': not an array of {kind.name}: {e}") from None
-    if array.size == 0:
-        return array.astype(kind.numpy)
-    if array.dtype.kind not in ("iub" if kind.is_integer else "fiub"):
-        raise DTypeError(f"input '{name}': {array.dtype} values are not {kind.name}")
-    if not kind.is_integer:
-        return tensor(array, dtype=kind).numpy()
-    exact = array.astype(kind.numpy)
-    if (exact != array).any():
-        raise DTypeError(f"input '{name}': a value passes the range of {kind.name}")
-    return exact
+        return _from_numbers(value, kind)
+    except DTypeError as e:
+        raise DTypeError(f"input '{name}': {e}") from None
 
 
 def _default_bytes(name: str, shape: tuple[int, ...], kind: DType, value: Any) -> Any:

@@ -281,6 +281,27 @@ def _encode(source: np.ndarray[Any, Any], kind: DType, name: str | None) -> Tens
     return Tensor(raw, kind, tuple(source.shape), name)
 
 
+def _from_numbers(value: Any, kind: DType) -> np.ndarray[Any, Any]:
+    """Python numbers or nested lists of them, which have no dtype of their own, as one of `kind`.
+
+    Floats are rounded, as by `tensor`; integers must be exact.
+    """
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, OverflowError) as e:
+        raise DTypeError(f"not an array of {kind.name}: {e}") from None
+    if array.size == 0:
+        return array.astype(kind.numpy)
+    if array.dtype.kind not in ("iub" if kind.is_integer else "fiub"):
+        raise DTypeError(f"{array.dtype} values are not {kind.name}")
+    if not kind.is_integer:
+        return tensor(array, dtype=kind).numpy()
+    exact = array.astype(kind.numpy)
+    if (exact != array).any():
+        raise DTypeError(f"a value passes the range of {kind.name}")
+    return exact
+
+
 _ML_FLOATS = (bf16.numpy, f8_e4m3.numpy)
 
 

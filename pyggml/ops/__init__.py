@@ -1,9 +1,9 @@
 """The ops: one documented function each, which adds a node to the graph of its operands.
 
 Names are ggml's, shapes and axes are numpy's. Operands may be nodes, Tensors, numpy arrays or
-Python scalars; at least one must be a node, which says what graph is meant (else `GraphError`).
-Wrong shapes, dtypes and parameters raise here, not when the Program runs. A `dtype` is the
-result's.
+Python numbers and lists of them; at least one must be a node, which says what graph is meant (else
+`GraphError`). Wrong shapes, dtypes and parameters raise here, not when the Program runs. A `dtype`
+is the result's.
 
 Each file is a family and lists its functions in `__all__`; what the files list is public here.
 docs/add_an_op.md tells how to add one.

@@ -55,9 +55,6 @@ at_end.PyCapsule_GetName.restype = ctypes.c_char_p
 at_end.PyCapsule_GetName.argtypes = [c_void_p]
 
 
-_LIVING: list[Any] = []  # called when the Producer itself may be gone
-
-
 def name_of(capsule: Any) -> bytes:
     return api.PyCapsule_GetName(capsule)
 
@@ -100,7 +97,8 @@ class Producer:
             self.managed.major, self.managed.minor = fields.pop("major", 1), 1
             self.managed.flags = fields.pop("flags", 0)
         self._deleter, self._destructor = Deleter(self._delete), Destructor(self._drop)
-        _LIVING.append((self._deleter, self._destructor))
+        for callback in (self._deleter, self._destructor):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(callback))  # called up to the very end
         self.managed.deleter = fields.pop("deleter", ctypes.cast(self._deleter, c_void_p).value)
         self._fill(array, dtype, fields)
 
