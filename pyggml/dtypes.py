@@ -45,9 +45,15 @@ if TYPE_CHECKING:
 # PYG_DT_* of csrc/core/dtype.h
 _FLOAT, _INDEX, _BLOCK, _SCALED, _FIXED, _INTEGER, _STORAGE = (1 << i for i in range(7))
 
+_NO_DTYPE = (TypeError, ValueError, KeyError, SyntaxError)  # numpy raises all of these
+
 
 class DType:
     """One dtype: a row of the C table.
+
+    Equal to what stands for it: `pg.f32 == np.float32 == np.dtype("float32")`, and `pg.f32 ==
+    "f32"`. In dicts and sets it counts as its name, so that "f32" finds what pg.f32 put there; the
+    other spellings are equal and hash otherwise, as those of numpy's dtypes do.
 
     Attributes:
         name: "f32", "f8_e4m3", "q8_0" ...
@@ -97,6 +103,21 @@ class DType:
 
     def __repr__(self) -> str:
         return f"pyggml.{self.name}"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, DType):
+            return self is other
+        if isinstance(other, str) and other.lower() in BY_NAME:
+            return BY_NAME[other.lower()] is self
+        if not isinstance(other, (str, type, np.dtype)):
+            return NotImplemented
+        try:
+            return self.numpy is not None and bool(self.numpy == np.dtype(other))
+        except _NO_DTYPE:
+            return False
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (dtype, (self.name,))
@@ -160,7 +181,7 @@ def dtype(value: DTypeLike) -> DType:
     try:
         # numpy takes None for float64
         found = None if value is None else _BY_NUMPY.get(np.dtype(value).newbyteorder("="))
-    except (TypeError, ValueError, KeyError, SyntaxError):  # numpy raises all of these
+    except _NO_DTYPE:
         found = None
     if found is None:
         raise DTypeError(f"{value!r} is not a dtype of pyggml; there are {', '.join(BY_NAME)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 import pickle
 
 import ml_dtypes
@@ -144,3 +145,43 @@ def test_row_bytes() -> None:
     assert pg.f8_e4m3.row_bytes(2**40) == 2**40
     with pytest.raises(pg.DTypeError, match="q8_0: 33 elements are not whole blocks of 32"):
         pg.q8_0.row_bytes(33)
+
+
+# ---- equality ----
+
+
+@pytest.mark.parametrize("d", DTYPES, ids=repr)
+def test_equal_to_what_stands_for_it(d) -> None:
+    names = [d.name, d.name.upper()]
+    spellings = names + ([d.numpy, d.numpy.type, d.numpy.name] if d.numpy is not None else [])
+    for spelling in spellings:
+        assert [op(d, spelling) for op in (operator.eq, operator.ne)] == [True, False]
+        assert [op(spelling, d) for op in (operator.eq, operator.ne)] == [True, False]
+        assert pg.dtype(spelling) is d
+        for other in DTYPES:
+            assert (other == spelling) == (other is d)
+            assert (spelling == other) == (other is d)
+
+
+def test_equal_to_nothing_else() -> None:
+    things = [None, 0, 1.0, b"f32", "", "float", "bogus", "f32 ", "(", object(), [], ("f32",)]
+    things += [np.float32(0), np.ones(1, np.float32).data, list, pg.Tensor, np.uint8, "f4x"]
+    for thing in things:
+        for d in (pg.f32, pg.q8_0):
+            assert [op(d, thing) for op in (operator.eq, operator.ne)] == [False, True]
+            assert [op(thing, d) for op in (operator.eq, operator.ne)] == [False, True]
+    assert pg.f32 != np.dtype(">f4")  # as numpy's own
+    assert pg.f32 != np.dtype([("a", "f4")])
+    assert pg.i8 == "i8"  # pyggml's names count bits
+    assert pg.i64 == "int64" == pg.i64
+    assert operator.eq(pg.f64, float)
+
+
+def test_hash() -> None:
+    """Equal to its name and found by it; numpy's spellings are equal but not found, as numpy's."""
+    table = {pg.f32: 1, "q8_0": 2}
+    assert table["f32"] == table[pg.f32] == 1
+    assert table[pg.q8_0] == 2
+    assert len({pg.f32, "f32", copy.copy(pg.f32), pickle.loads(pickle.dumps(pg.f32))}) == 1
+    assert len(set(DTYPES)) == len({hash(d) for d in DTYPES}) == len(DTYPES)
+    assert {np.dtype("float32"): 1}.get("float32") is None  # numpy's rule, which is ours
