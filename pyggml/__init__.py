@@ -1,10 +1,19 @@
 """pyggml: a tensor runtime in C with a Python graph API, for language models on CPUs."""
 
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from pyggml.errors import InstructionSetError
+from pyggml.startup import is_command
+
 try:
     from pyggml._core import Arena, counters, isa, isas
+except InstructionSetError as e:
+    if not is_command():
+        raise
+    print(f"error: {e}", file=sys.stderr)  # the command's own code is not imported yet
+    sys.exit(2)
 except ModuleNotFoundError as e:
     if e.name != "pyggml._core":
         raise
@@ -76,6 +85,7 @@ __all__ = [
     "GGUFError",
     "Graph",
     "GraphError",
+    "InstructionSetError",
     "InternalError",
     "Llama",
     "MemoryPlan",

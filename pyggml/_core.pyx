@@ -20,6 +20,7 @@ from operator import index
 from pyggml.errors import (
     STATUS,
     GraphError,
+    InstructionSetError,
     InternalError,
     ParameterError,
     PyggmlError,
@@ -566,7 +567,7 @@ def _start():
     try:
         check(pyg_isa_init(name.encode("utf-8", "surrogateescape")))
     except PyggmlError as e:
-        raise ImportError(f"PYGGML_ISA={name}: {e}") from e
+        raise InstructionSetError(f"PYGGML_ISA={name}: {e}") from None
 
 
 _start()

@@ -72,6 +72,10 @@ class ContextError(PyggmlError, ValueError):
     """A prompt or a request that does not fit the context."""
 
 
+class InstructionSetError(PyggmlError, ImportError):
+    """PYGGML_ISA names no instruction set that this machine has; `import pyggml` raises it."""
+
+
 STATUS: dict[str, type[PyggmlError]] = {
     "shape": ShapeError,
     "dtype": DTypeError,

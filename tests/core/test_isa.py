@@ -92,12 +92,62 @@ print(pg.isa())
     assert done.stdout == f"{name}\n", done.stderr
 
 
-@pytest.mark.parametrize("name", ["bogus", "AVX2", "generic ", "a" * 5000, "%s%n", "\udcff"])
+BAD = ["bogus", "AVX2", "generic ", "a" * 5000, "%s%n", "\udcff"]
+
+
+@pytest.mark.parametrize("name", BAD)
 def test_unknown_names(name) -> None:
     done = python("import pyggml", PYGGML_ISA=name)
     assert done.returncode == 1
-    assert "ImportError: PYGGML_ISA=" in done.stderr
-    assert "generic" in done.stderr.splitlines()[-1]
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("pyggml.errors.InstructionSetError: PYGGML_ISA=")
+    assert "choose from generic" in last
+    assert "The above exception" not in done.stderr
+
+
+def test_the_error_is_an_import_error() -> None:
+    """Who guards an optional import need not know pyggml's classes."""
+    assert issubclass(pg.InstructionSetError, (pg.PyggmlError, ImportError))
+    script = "try:\n import pyggml\nexcept ImportError as e:\n print(type(e).__mro__[1].__name__)"
+    assert python(script, PYGGML_ISA="avx9").stdout == "PyggmlError\n"
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("args", [["-m", "pyggml", "run", "x"], ["-X", "utf8", "-mpyggml"]])
+def test_the_command_ends_without_a_traceback(name, args) -> None:
+    done = subprocess.run(
+        [sys.executable, *args],
+        env={**os.environ, "PYGGML_ISA": name},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: PYGGML_ISA=")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_script_ends_without_a_traceback(tmp_path) -> None:
+    script = tmp_path / "pyggml"
+    script.write_text("from pyggml.cli import main\nmain()\n")
+    other = tmp_path / "program"
+    other.write_text(script.read_text())
+    env = {**os.environ, "PYGGML_ISA": "avx9", "PYTHONPATH": os.pathsep.join(sys.path)}
+    ends = [
+        subprocess.run(
+            [sys.executable, path, "-m", "pyggml"],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        for path in (script, other)
+    ]
+    assert [e.returncode for e in ends] == [2, 1]
+    assert ends[0].stderr.startswith("error: PYGGML_ISA=avx9: isa: 'avx9' is not")
+    assert ends[1].stderr.startswith("Traceback")
 
 
 # ---- floating-point state ----
