@@ -47,13 +47,23 @@ static char *exact(size_t bytes, size_t shift, char **base) {
     return *base + shift;
 }
 
+/* The bits, but for NaN out of a block: of scale x code + minimum with two NaN, C lets the compiler
+ * choose whose payload remains. */
+static bool same_values(int d, const float *a, const float *b, int64_t n) {
+    const bool any_nan = pyg_dtype_row((pyg_dtype)d)->block > 1;
+    for (int64_t i = 0; i < n; i++)
+        if (memcmp(&a[i], &b[i], sizeof a[i]) != 0 && !(any_nan && isnan(a[i]) && isnan(b[i])))
+            return false;
+    return true;
+}
+
 static void decode(int d, const void *w, int64_t n, float *out) {
     const size_t bytes = (size_t)n * sizeof(float);
     table[0][d].to_f32(w, out, n);
     for (int k = 1; k < n_isas; k++) {
         float *other = malloc(bytes + 1);
         table[k][d].to_f32(w, other, n);
-        if (memcmp(out, other, bytes) != 0)
+        if (!same_values(d, out, other, n))
             fuzz_fail("to_f32 of %s, n = %lld: %s differs", pyg_dtype_row((pyg_dtype)d)->name,
                       (long long)n, isa_names[k]);
         free(other);

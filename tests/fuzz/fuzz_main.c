@@ -1,9 +1,10 @@
 /* Runs a fuzz target without libFuzzer.
  *
- *   fuzz_X [--seed S] [--count N] [--seconds T] [--at I] [--report] [FILE ...]
+ *   fuzz_X [--seed S] [--count N] [--seconds T] [--at I] [--save FILE] [--report] [FILE ...]
  *
- * Input i is bytes made from (S, i); `--at I` runs that one alone and tells what it builds. Files
- * are run before. Ends with the number of inputs, and the input that failed, if one did. */
+ * Input i is bytes made from (S, i); `--at I` runs that one alone and tells what it builds;
+ * `--save` keeps the last one begun, for the corpus. Files are run before. Ends with the number of
+ * inputs, and the input that failed, if one did. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <signal.h>
@@ -22,6 +23,7 @@ void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak)
 
 static volatile uint64_t seed = 1, current;
 static const char *volatile current_file;
+static const char *save_path;
 
 static void tell_input(void) {
     char line[160];
@@ -65,6 +67,12 @@ static int run_file(const char *path) {
     return 0;
 }
 
+static void save(const uint8_t *data, size_t size) {
+    FILE *f = fopen(save_path, "wb");
+    if (f == NULL || fwrite(data, 1, size, f) != size) fuzz_fail("cannot write %s", save_path);
+    fclose(f);
+}
+
 static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -85,6 +93,7 @@ static uint64_t run_made(uint64_t first, uint64_t count, double seconds) {
         uint8_t *exact = malloc(size); /* ends where the input ends, for AddressSanitizer */
         if (exact == NULL) break;
         memcpy(exact, made, size);
+        if (save_path != NULL) save(made, size);
         LLVMFuzzerTestOneInput(exact, size);
         free(exact);
     }
@@ -111,6 +120,7 @@ int main(int argc, char **argv) {
             i++;
             if (strcmp(argv[i - 1], "--seed") == 0) seed = strtoull(value, NULL, 10);
             if (strcmp(argv[i - 1], "--count") == 0) count = strtoull(value, NULL, 10);
+            if (strcmp(argv[i - 1], "--save") == 0) save_path = value;
             if (strcmp(argv[i - 1], "--seconds") == 0) seconds = strtod(value, NULL);
             if (strcmp(argv[i - 1], "--at") == 0) {
                 first = strtoull(value, NULL, 10);

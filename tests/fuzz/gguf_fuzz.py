@@ -18,6 +18,7 @@ from pyggml.gguf import GGUFFile, GGUFWriter
 # Values that break counts, lengths, offsets and types.
 WORDS = (0, 1, 2, 7, 8, 31, 43, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1, 2**63)
 EXPECTED = (GGUFError,)
+CORPUS = Path(__file__).parent / "corpus/gguf"
 
 
 def base_file(path: Path) -> bytes:
@@ -66,13 +67,23 @@ def read_all(path: Path) -> None:
 
 
 def fuzz(seed: int, count: int) -> tuple[int, int]:
-    """Runs `count` inputs; returns how many were opened and how many refused."""
+    """Runs the corpus and `count` inputs; returns how many were opened and how many refused.
+
+    One input in two is made of the file with everything in it, one of a file of the corpus.
+    """
     opened = refused = 0
+    corpus = [file.read_bytes() for file in sorted(CORPUS.iterdir())]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "damaged.gguf"
         base = base_file(Path(folder) / "base.gguf")
-        for i in range(seed, seed + count):
-            path.write_bytes(damaged(base, np.random.default_rng(i)))
+        for i in range(seed - len(corpus), seed + count):
+            if i < seed:
+                path.write_bytes(corpus[i - seed])
+            else:
+                rng = np.random.default_rng(i)
+                of_corpus = rng.random() < 0.5
+                start = corpus[int(rng.integers(len(corpus)))] if of_corpus else base
+                path.write_bytes(damaged(start, rng))
             try:
                 read_all(path)
                 opened += 1

@@ -7,7 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fuzz.gguf_fuzz import fuzz
+from fuzz import make_corpus
+from fuzz.gguf_fuzz import CORPUS, fuzz, read_all
+
+from pyggml.errors import GGUFError
 
 HERE = Path(__file__).parent
 
@@ -29,6 +32,35 @@ def test_c_target(programs: Path, target: str, count: int) -> None:
     found = re.search(r"^inputs (\d+) ", done.stdout, re.MULTILINE)
     assert found is not None
     assert int(found[1]) == count
+
+
+@pytest.mark.parametrize("kind", ["graph", "kernels"])
+def test_corpus(programs: Path, kind: str) -> None:
+    files = sorted(str(p) for p in (HERE / "corpus" / kind).iterdir())
+    assert len(files) > 100
+    command = [str(programs / f"fuzz_{kind}"), "--count", "0", *files]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"files {len(files)} " in done.stdout
+
+
+def test_the_corpus_reaches_most_ops(programs: Path) -> None:
+    files = [str(p) for p in (HERE / "corpus/graph").iterdir()]
+    command = [str(programs / "fuzz_graph"), "--count", "0", *files]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    runs = dict(re.findall(r"^op (\w+) .* run +(\d+)$", out, re.MULTILINE))
+    assert len([op for op, count in runs.items() if int(count) > 0]) > 0.9 * len(runs)
+
+
+@pytest.mark.parametrize("name", sorted(make_corpus.files()))
+def test_gguf_corpus(name: str) -> None:
+    path = CORPUS / name
+    assert path.read_bytes() == make_corpus.files()[name], "run tests/fuzz/make_corpus.py"
+    if name.startswith("whole"):
+        read_all(path)
+    else:
+        with pytest.raises(GGUFError):
+            read_all(path)
 
 
 def test_every_op_was_run(programs: Path) -> None:
