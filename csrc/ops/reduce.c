@@ -190,7 +190,7 @@ static void sums_before(const pyg_task *task) {
     int64_t r, last;
     pyg_task_range(task, pyg_n_rows(task->io.src[0]), &r, &last);
     for (; r < last; r++) {
-        double sum = 0.0;
+        double sum = -0.0; /* plus x is x, whatever its sign */
         for (int64_t c = r * chunks; c < (r + 1) * chunks; c++) {
             const double part = parts[c];
             parts[c] = sum;
@@ -214,7 +214,7 @@ void pyg_run_cumsum(const pyg_task *task) {
         int64_t i[3], j, end;
         pyg_row_index(x->ne, k / chunks, i);
         chunk_at(x, k % chunks, &j, &end);
-        double sum = chunks > 1 ? before[k] : 0.0;
+        double sum = chunks > 1 ? before[k] : -0.0;
         for (; j < end; j += PYG_SPAN) {
             const int64_t n = end - j < PYG_SPAN ? end - j : PYG_SPAN;
             const float *from = pyg_span_in(x, i, j, n, buf);

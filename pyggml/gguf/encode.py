@@ -19,7 +19,7 @@ Q8_0_BLOCK: Final = 32
 
 _TYPE_OF_DTYPE: Final = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
 _EXACT_IN_F32: Final = frozenset({"f16", "bf16", "f8_e4m3"})
-_ENCODED: Final = frozenset({"f32", "f16", "bf16", "f8_e4m3", "q8_0"})
+_ENCODED: Final = ("f32", "f16", "bf16", "f8_e4m3", "q8_0")
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -37,6 +37,8 @@ def check_encodable(array: npt.NDArray[Any], tensor_type: TensorType) -> None:
     if (have == "f32" or have in _EXACT_IN_F32) and want in _ENCODED:
         return
     hint = "; convert it to float32 first" if array.dtype.kind == "f" else ""
+    if have == "f32" or have in _EXACT_IN_F32:
+        hint = f"; floats are written as {', '.join(_ENCODED)}"
     raise ValueError(f"cannot write a {array.dtype} array as {want}{hint}")
 
 

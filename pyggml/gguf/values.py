@@ -10,6 +10,7 @@ import struct
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pyggml.gguf import constants as c
 from pyggml.gguf.constants import ValueType
@@ -75,8 +76,22 @@ def _encode_strings(values: Any) -> tuple[int, bytes]:
     return len(items), b"".join(map(encode_string, items))
 
 
-def _encode_numbers(values: Any, kind: ValueType) -> tuple[int, bytes]:
+def _as_array(values: Any, kind: ValueType) -> npt.NDArray[Any]:
+    """As numpy has it, but for integers of which some pass int64: numpy makes those float64."""
     array = np.asarray(values)
+    if kind in _FLOATS or isinstance(values, np.ndarray) or array.dtype.kind not in "fO":
+        return array
+    items = list(values)
+    if not items or not all(type(item) is int for item in items):
+        return array
+    try:
+        return np.array(items, np.int64 if min(items) < 0 else np.uint64)
+    except OverflowError:
+        raise ValueError(f"holds values that do not fit {kind.label}") from None
+
+
+def _encode_numbers(values: Any, kind: ValueType) -> tuple[int, bytes]:
+    array = _as_array(values, kind)
     if array.ndim != 1:
         raise ValueError(f"must be a flat sequence, got shape {array.shape}")
     dtype = np.dtype(c.VALUE_DTYPES[kind])

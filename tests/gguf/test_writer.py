@@ -80,6 +80,18 @@ def test_metadata_round_trip(tmp_path, kind, value):
         assert (got.tolist() if isinstance(got, np.ndarray) else got) == value
 
 
+def test_large_integers_beside_small_ones(tmp_path):
+    """numpy makes a list of both float64."""
+    with GGUFWriter(tmp_path / "m.gguf") as writer:
+        writer.add("k", [0, 2**63, 2**64 - 1], "u64[]")
+        for kind, value in (("u64", [0, 2**64]), ("u64", [-1, 2**63]), ("i64", [0, 2**63])):
+            with pytest.raises(GGUFError, match="do not fit"):
+                writer.add("bad", value, kind + "[]")
+        with pytest.raises(GGUFError, match="must hold u64 values"):
+            writer.add("bad", [0.0, 2.0**63], "u64[]")
+    assert GGUFFile(tmp_path / "m.gguf").metadata["k"].tolist() == [0, 2**63, 2**64 - 1]
+
+
 def test_numpy_values_are_taken_as_metadata(tmp_path):
     with GGUFWriter(tmp_path / "m.gguf") as writer:
         writer.add("int", np.int64(7), "u8")
@@ -268,6 +280,7 @@ def test_raw_tensors_that_are_refused(tmp_path, raw, shape, kind, words):
         (np.zeros((0, 4), np.float32), "f32", "all positive"),
         (np.zeros((1,) * 5, np.float32), "f32", "at most 4"),
         (np.zeros(3), "f16", "convert it to float32 first"),
+        (np.zeros(32, np.float32), "q4_0", "floats are written as f32, f16, bf16, f8_e4m3, q8_0"),
         (np.zeros(3, np.int32), "f32", "cannot write a int32 array as f32"),
         (np.zeros(3, np.uint16), None, "no tensor type has dtype uint16"),
         (np.zeros(3, np.float32), "e4m3", "not known"),

@@ -142,3 +142,8 @@ def test_argmax_takes_the_first_nan():
             assert of("argmax", x)[0] == at
     e4m3 = pg.Tensor.from_raw(bytes([0x7E, 0x38, 0xFF, 0x7F]), (4,), "f8_e4m3")
     assert run(pg.ops.argmax(pg.Graph().const(e4m3))).numpy() == 2
+
+
+def test_cumsum_begins_with_the_element_itself() -> None:
+    got = of("cumsum", np.array([[-0.0, -0.0, 1.0]]))
+    assert np.signbit(got).tolist() == [[True, True, False]]
