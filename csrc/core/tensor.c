@@ -25,12 +25,16 @@ pyg_status pyg_tensor_init(pyg_tensor *t, pyg_dtype dtype, int ndim, const int64
                         "the last axis has %lld elements; %s needs a multiple of its block of %d",
                         (long long)t->ne[0], row->name, row->block);
     uint64_t bytes = (uint64_t)row->bytes;
+    /* a block may have more elements than bytes: their number is bounded, too */
+    uint64_t most = bytes > (uint64_t)row->block ? bytes : (uint64_t)row->block;
     t->nb[0] = (size_t)bytes;
     for (int i = 0; i < PYG_MAX_DIMS; i++) {
         const uint64_t n = (uint64_t)(i == 0 ? t->ne[0] / row->block : t->ne[i]);
-        if (n > 0 && bytes > MAX_BYTES / n)
-            return pyg_fail(PYG_STATUS_shape, "the tensor would pass 2^62 bytes");
+        if (n > 0 && most > MAX_BYTES / n)
+            return pyg_fail(PYG_STATUS_shape, "the tensor would pass 2^62 %s",
+                            bytes > MAX_BYTES / n ? "bytes" : "elements");
         bytes *= n > 0 ? n : 1;
+        most *= n > 0 ? n : 1;
         if (i + 1 < PYG_MAX_DIMS) t->nb[i + 1] = (size_t)bytes;
     }
     return PYG_OK;

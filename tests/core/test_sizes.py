@@ -54,6 +54,7 @@ def test_the_limit() -> None:
             ((0, 2**62, 2), "f32"),  # empty, but its strides would not fit
             ((2**32, 2**32, 0), "f32"),  # empty, but its rows could not be counted
             ((2**63 - 32,), "q8_0"),
+            ((2**54 + 1, 256), "q2_k"),  # fewer bytes than elements, which pass 2^62
             ((2**63,), "f32"),
             ((10**30,), "f32"),
         ]
