@@ -47,7 +47,7 @@ typedef enum pyg_dtype {
 
 typedef struct pyg_dtype_info {
     const char *name;
-    int32_t gguf_id;   /* tensor type id in GGUF files */
+    int32_t gguf_id;   /* tensor type id in GGUF files; -1: there is none */
     int32_t block;     /* elements a block */
     int32_t bytes;     /* bytes a block */
     uint32_t flags;    /* PYG_DT_* of core/dtype.h */

@@ -204,7 +204,13 @@ def _dtypes_page() -> Iterator[str]:
     for d in DTYPES:
         kinds = ", ".join(flag for flag in flags if getattr(d, f"is_{flag}", False))
         numpy = "" if d.numpy is None else d.numpy.name
-        cells = (f"`{d.name}`", d.gguf_id, d.block, d.itemsize, f"{8 * d.itemsize / d.block:g}")
+        cells = (
+            f"`{d.name}`",
+            "" if d.gguf_id is None else d.gguf_id,
+            d.block,
+            d.itemsize,
+            f"{8 * d.itemsize / d.block:g}",
+        )
         yield f"| {' | '.join(map(str, (*cells, kinds, numpy)))} |"
     text = inspect.getdoc(sys.modules["pyggml.dtypes"]) or ""
     # indented lines are a figure; what follows is prose again

@@ -58,7 +58,7 @@ class DType:
     Attributes:
         name: "f32", "f8_e4m3", "q8_0" ...
         id: row number in the C table.
-        gguf_id: tensor type id in GGUF files.
+        gguf_id: tensor type id in GGUF files; None where files have none.
         block: elements a block (1 for scalar dtypes).
         itemsize: bytes a block (of one element for scalar dtypes).
         is_float: converts to and from F32; ops compute with it.
@@ -89,7 +89,8 @@ class DType:
 
     def __init__(self, number: int, row: tuple[str, int, int, int, int, str]) -> None:
         self.id = number
-        self.name, self.gguf_id, self.block, self.itemsize, flags, numpy_name = row
+        self.name, gguf_id, self.block, self.itemsize, flags, numpy_name = row
+        self.gguf_id: int | None = gguf_id if gguf_id >= 0 else None
         self.is_float = bool(flags & _FLOAT)
         self.is_index = bool(flags & _INDEX)
         self.is_block = bool(flags & _BLOCK)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyggml import _core
-from pyggml.dtypes import DType, bf16, f8_e4m3, f32, f64
+from pyggml.dtypes import DTYPES, DType, f32, f64
 from pyggml.dtypes import dtype as as_dtype
 from pyggml.errors import DTypeError, OutOfMemoryError, ParameterError, ShapeError
 
@@ -265,7 +265,7 @@ def _wrap(source: np.ndarray[Any, Any], kind: DType, name: str | None) -> Tensor
 
 
 def _encode(source: np.ndarray[Any, Any], kind: DType, name: str | None) -> Tensor:
-    if source.dtype.kind not in "fiub" and source.dtype not in _ML_FLOATS:
+    if source.dtype.kind not in "fiub" and source.dtype not in _FLOATS:
         raise DTypeError(f"tensor: {source.dtype} does not convert to {kind.name}")
     if kind.numpy is not None and source.dtype == kind.numpy:
         return _wrap(source, kind, name)
@@ -302,7 +302,7 @@ def _from_numbers(value: Any, kind: DType) -> np.ndarray[Any, Any]:
     return exact
 
 
-_ML_FLOATS = (bf16.numpy, f8_e4m3.numpy)
+_FLOATS = tuple(d.numpy for d in DTYPES if d.is_float and d.numpy is not None)
 
 
 def _round_to_odd(source: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -310,7 +310,7 @@ def _round_to_odd(source: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
     Wider sources (float64, integers) are truncated and the last bit is set when anything was lost.
     """
-    if source.dtype in _ML_FLOATS or (source.dtype.kind == "f" and source.dtype.itemsize <= 4):
+    if source.dtype in _FLOATS:
         return source.astype(np.float32)
     wide = _exact_float(source)
     near = wide.astype(np.float32)

@@ -10,13 +10,17 @@ from functools import cache
 from pathlib import Path
 from types import FunctionType
 
+import ml_dtypes
 import numpy as np
 import pytest
+from formats.stated import RMS
 
 import pyggml as pg
 from oracles import copy as formats
 from pyggml import _core, ops
 from pyggml.dtypes import DTYPES, DType
+from pyggml.gguf import BY_NAME, GGUFWriter
+from pyggml.gguf.reader import NUMPY_DTYPES
 
 ROOT = Path(__file__).parents[1]
 ORACLE_FOLDER = ROOT / "tests/oracles"
@@ -119,7 +123,8 @@ def test_float_dtype_round_trip(kind: DType) -> None:
     assert stored.dtype is kind
     decoded = stored.dequantize()
     assert np.array_equal(decoded, formats.decode(raw, kind.name).reshape(shape))
-    assert np.abs(decoded - values).max() < 2
+    error = np.sqrt(np.mean((decoded - values) ** 2))
+    assert error <= 1.5 * 2 * RMS[kind.name], f"{error / 2} is not near the stated RMS error"
     if kind.is_fixed:
         return
     assert pg.tensor(values, dtype=kind).raw().tobytes() == raw.tobytes()
@@ -144,7 +149,22 @@ def test_other_dtype_round_trip(kind: DType) -> None:
 @pytest.mark.parametrize("kind", DTYPES, ids=ids)
 def test_dtype_in_files(kind: DType) -> None:
     """The GGUF tables and the C table agree about every dtype."""
-    from pyggml.gguf import BY_NAME
-
+    path = "pyggml/gguf/constants.py"
+    if kind.gguf_id is None:
+        assert kind.name not in BY_NAME, f"its row has no GGUF id, {path} has"
+        with pytest.raises(pg.GGUFError, match=f"{kind.name}|no tensor type has dtype"):
+            GGUFWriter("none.gguf").add_tensor("x", np.zeros(kind.block), kind.name)
+        return
+    assert kind.name in BY_NAME, f"add {kind.name} to the rows of {path}"
     stored = BY_NAME[kind.name]
     assert (stored.id, stored.block, stored.bytes) == (kind.gguf_id, kind.block, kind.itemsize)
+    if kind.numpy is not None:
+        reader = "pyggml/gguf/reader.py"
+        assert NUMPY_DTYPES.get(kind.name) == kind.numpy, f"add it to NUMPY_DTYPES of {reader}"
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e3m4, np.uint8])
+def test_what_files_cannot_hold(dtype: type) -> None:
+    name = np.dtype(dtype).name
+    with pytest.raises(pg.GGUFError, match=f"tensor 'x': no tensor type has dtype {name}"):
+        GGUFWriter("none.gguf").add_tensor("x", np.zeros(3, dtype))

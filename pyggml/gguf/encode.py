@@ -18,8 +18,10 @@ E4M3_MAX: Final = 448.0
 Q8_0_BLOCK: Final = 32
 
 _TYPE_OF_DTYPE: Final = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
-_EXACT_IN_F32: Final = frozenset({"f16", "bf16", "f8_e4m3"})
-_ENCODED: Final = ("f32", "f16", "bf16", "f8_e4m3", "q8_0")
+_EXACT_IN_F32: Final = frozenset(
+    name for name, dtype in NUMPY_DTYPES.items() if dtype.kind != "i" and dtype.itemsize < 4
+)
+_ENCODED: Final = ("f32", *(name for name in NUMPY_DTYPES if name in _EXACT_IN_F32), "q8_0")
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 

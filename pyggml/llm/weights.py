@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyggml.gguf import GGUFFile
     from pyggml.llm.config import LlamaConfig
 
-_BY_GGUF_ID = {d.gguf_id: d for d in DTYPES}
+_BY_GGUF_ID = {d.gguf_id: d for d in DTYPES if d.gguf_id is not None}
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ ARRAYS = [
     np.zeros(3, [("a", "f4"), ("b", "i8")]),
     np.ones(32, ml_dtypes.bfloat16),
     np.ones((2, 32), ml_dtypes.float8_e4m3fn),
-    np.ones(4, ml_dtypes.float8_e5m2),
+    np.ones(4, ml_dtypes.float8_e4m3fnuz),
     np.frombuffer(bytes(129), np.uint8, offset=1),
     np.broadcast_to(np.float32(1), (4, 32)),
     np.ma.masked_array([1.0, 2.0], [True, False]),

@@ -5,58 +5,52 @@ from __future__ import annotations
 import copy
 import operator
 import pickle
+import re
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml import _core
+from pyggml import _core, dtypes
 from pyggml.dtypes import DTYPES
 
-#       name       gguf block bytes numpy                        float index block scaled
-ROWS = [
-    ("f32", 0, 1, 4, np.float32, True, False, False, False),
-    ("f16", 1, 1, 2, np.float16, True, False, False, False),
-    ("bf16", 30, 1, 2, ml_dtypes.bfloat16, True, False, False, False),
-    ("f8_e4m3", 43, 1, 1, ml_dtypes.float8_e4m3fn, True, False, False, True),
-    ("i32", 26, 1, 4, np.int32, False, True, False, False),
-    ("i64", 27, 1, 8, np.int64, False, True, False, False),
-    ("q8_0", 8, 32, 34, None, True, False, True, False),
-    ("q4_0", 2, 32, 18, None, True, False, True, False),
-    ("q4_1", 3, 32, 20, None, True, False, True, False),
-    ("q5_0", 6, 32, 22, None, True, False, True, False),
-    ("q5_1", 7, 32, 24, None, True, False, True, False),
-    ("q2_k", 10, 256, 84, None, True, False, True, False),
-    ("q3_k", 11, 256, 110, None, True, False, True, False),
-    ("q4_k", 12, 256, 144, None, True, False, True, False),
-    ("q5_k", 13, 256, 176, None, True, False, True, False),
-    ("q6_k", 14, 256, 210, None, True, False, True, False),
-    ("iq4_nl", 20, 32, 18, None, True, False, True, False),
-    ("iq4_xs", 23, 256, 136, None, True, False, True, False),
-    ("mxfp4", 39, 32, 17, None, True, False, True, False),
-    ("nvfp4", 40, 64, 36, None, True, False, True, False),
-    ("f64", 28, 1, 8, np.float64, False, False, False, False),
-    ("i8", 24, 1, 1, np.int8, False, False, False, False),
-    ("i16", 25, 1, 2, np.int16, False, False, False, False),
-]
+every_dtype = pytest.mark.parametrize("d", DTYPES, ids=repr)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[r[0] for r in ROWS])
-def test_rows(row) -> None:
-    name, gguf, block, size, numpy, is_float, is_index, is_block, is_scaled = row
-    d = getattr(pg, name)
-    assert (d.name, d.gguf_id, d.block, d.itemsize) == (name, gguf, block, size)
-    assert d.numpy == (None if numpy is None else np.dtype(numpy))
-    assert (d.is_float, d.is_index, d.is_block) == (is_float, is_index, is_block)
-    assert d.is_scaled == is_scaled
-    assert repr(d) == f"pyggml.{name}"
+@every_dtype
+def test_is_public(d) -> None:
+    add = "add it to pyggml/dtypes.py, and to the imports and __all__ of pyggml/__init__.py"
+    assert getattr(pg, d.name, None) is d, f"there is no pyggml.{d.name}: {add}"
+    assert d.name in pg.__all__, f"{d.name} is not public: {add}"
+    assert getattr(dtypes, d.name, None) is d
+    assert repr(d) == f"pyggml.{d.name}"
+    assert d.name == d.name.lower()
 
 
-def test_the_table_is_whole() -> None:
-    assert [d.name for d in DTYPES] == [r[0] for r in ROWS]
-    assert [d.id for d in DTYPES] == list(range(len(ROWS)))
-    assert len({d.gguf_id for d in DTYPES}) == len(ROWS)
+def test_numbers_and_names() -> None:
+    assert [d.id for d in DTYPES] == list(range(len(DTYPES)))
+    assert len({d.name for d in DTYPES}) == len(DTYPES)
+    known = [d.gguf_id for d in DTYPES if d.gguf_id is not None]
+    assert len(set(known)) == len(known)
+
+
+@every_dtype
+def test_numpy_agrees(d) -> None:
+    """A scalar dtype is numpy's: same bytes, same kind; the name counts its bits."""
+    if d.is_block:
+        assert d.numpy is None
+        assert d.block > 1
+        return
+    assert (d.block, d.itemsize) == (1, d.numpy.itemsize)
+    assert (d.numpy.kind == "i") == d.is_integer
+    if d.is_integer:
+        assert d.name == f"i{8 * d.itemsize}"
+    else:
+        info = ml_dtypes.finfo(d.numpy)
+        assert str(info.bits) in re.findall(r"\d+", d.name)
+        if "_e" in d.name:
+            assert d.name == f"f8_e{7 - info.nmant}m{info.nmant}"
 
 
 def test_classes() -> None:
@@ -67,8 +61,21 @@ def test_classes() -> None:
         assert not d.is_index or d.is_integer
 
 
+@every_dtype
+def test_flags_say_what_the_kernels_do(d) -> None:
+    slots = set(_core.kernel_slots())
+    ways = [f"{way}_{d.name}" in slots for way in ("to_f32", "dot", "mv", "from_f32")]
+    if d.is_float:
+        fixed = "set PYG_DT_FIXED in its row, or write its encoder"
+        assert ways == [True, True, True, not d.is_fixed], f"{d.name} has slots {ways}: {fixed}"
+    else:
+        assert not any(ways)
+        assert not d.is_fixed
+    assert d.is_scaled == (d is pg.f8_e4m3)
+
+
 def test_what_has_no_encoder() -> None:
-    assert [d.name for d in DTYPES if d.is_fixed] == ["q2_k", "q3_k", "iq4_xs", "nvfp4"]
+    assert pg.q2_k.is_fixed
     for d in (d for d in DTYPES if d.is_fixed):
         with pytest.raises(pg.DTypeError, match=f"{d.name} has no encoder; Tensor.from_raw"):
             pg.tensor(np.zeros((2, d.block), np.float32), dtype=d)
@@ -77,7 +84,7 @@ def test_what_has_no_encoder() -> None:
             _core.from_f32(d.id, np.zeros(d.block, np.float32), bytearray(d.itemsize))
 
 
-@pytest.mark.parametrize("d", DTYPES, ids=repr)
+@every_dtype
 def test_one_object_each(d) -> None:
     assert pg.dtype(d) is d
     assert pg.dtype(d.name) is d
@@ -108,7 +115,7 @@ def test_numpy_names() -> None:
         "f9",
         "",
         "q8_k",
-        "f8_e5m2",
+        "f8_e9m9",
         None,
         bool,
         complex,
@@ -126,7 +133,7 @@ def test_numpy_names() -> None:
         1.5,
         b"f32\xff",
         "\ud800",
-        ml_dtypes.float8_e5m2,
+        ml_dtypes.float8_e4m3b11fnuz,
         ml_dtypes.float8_e4m3fnuz,
         ml_dtypes.float8_e4m3,
         ml_dtypes.int4,
@@ -150,7 +157,7 @@ def test_row_bytes() -> None:
 # ---- equality ----
 
 
-@pytest.mark.parametrize("d", DTYPES, ids=repr)
+@every_dtype
 def test_equal_to_what_stands_for_it(d) -> None:
     names = [d.name, d.name.upper()]
     spellings = names + ([d.numpy, d.numpy.type, d.numpy.name] if d.numpy is not None else [])

@@ -1,11 +1,13 @@
 """The table of docs/dtypes.md, and what pyggml.dtypes states about the error of each dtype.
 
-python -m formats.stated          prints the table (with the checkout and tests/ on PYTHONPATH)
+PYTHONPATH=.:tests python -m formats.stated    writes the table into docs/dtypes.md, and prints what
+                                               pyggml/dtypes.py is to state
 """
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 
@@ -19,6 +21,7 @@ _STATED = _ROW.findall(dtypes.__doc__ or "")
 BITS = {name: float(bits) for name, bits, _ in _STATED}
 RMS = {name: float(rms) for name, _, rms in _STATED}
 
+PAGE = Path(__file__).parents[2] / "docs/dtypes.md"
 HEAD = "| name | GGUF id | block | bytes | bits a value | decode | encode | dot | RMS error |"
 
 
@@ -40,7 +43,13 @@ def table() -> list[str]:
     lines = [HEAD, "|---" * HEAD.count(" | ") + "|---|"]
     slots = set(pg._core.kernel_slots())
     for d in dtypes.DTYPES:
-        cells = [d.name, d.gguf_id, d.block, d.itemsize, f"{8 * d.itemsize / d.block:g}"]
+        cells = [
+            d.name,
+            "" if d.gguf_id is None else d.gguf_id,
+            d.block,
+            d.itemsize,
+            f"{8 * d.itemsize / d.block:g}",
+        ]
         for slot in ("to_f32", "from_f32", "dot"):
             cells.append("yes" if f"{slot}_{d.name}" in slots else "no")
         cells.append(f"{measured(d.name):.3g}" if d.is_float else "")
@@ -48,5 +57,22 @@ def table() -> list[str]:
     return lines
 
 
+def line(name: str) -> str:
+    """What the docstring of pyggml.dtypes states about a dtype."""
+    d = pg.dtype(name)
+    only = "   decoded only" if d.is_fixed else ""
+    bits = f"{8 * d.itemsize / d.block:g}"
+    return f"    {name:<8} {bits:<7} {measured(name):<8.3g}{only}".rstrip()
+
+
+def main() -> None:
+    """Writes the table in place of the old one."""
+    text = PAGE.read_text()
+    before, _, rest = text.partition(HEAD)
+    _, _, after = rest.partition("\n\n")
+    PAGE.write_text(before + "\n".join(table()) + "\n\n" + after)
+    print("\n".join(line(d.name) for d in dtypes.DTYPES if d.is_float))
+
+
 if __name__ == "__main__":
-    print("\n".join(table()))
+    main()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import contextlib
 
 import gguf
 import numpy as np
 import pytest
-from formats.stated import BITS, RMS, gaussian, measured, table
+from formats.stated import BITS, PAGE, RMS, gaussian, line, measured, table
 
 import pyggml as pg
 from oracles import copy as oracle
@@ -18,8 +18,30 @@ ENCODED = [d for d in BLOCKS if not d.is_fixed]
 every_block = pytest.mark.parametrize("kind", BLOCKS, ids=repr)
 
 
+# A block and its values, by hand, of each format that the gguf package does not decode; the oracle,
+# which agrees with it there, is the reference for the rest.
+BY_HAND: dict[str, tuple[str, list[float]]] = {}
+
+
 def theirs(kind: pg.DType) -> gguf.GGMLQuantizationType:
     return gguf.GGMLQuantizationType(kind.gguf_id)
+
+
+def is_known(kind: pg.DType) -> bool:
+    """True for what the gguf package decodes."""
+    try:
+        gguf.quants.dequantize(np.zeros((1, kind.itemsize), np.uint8), theirs(kind))
+    except (RuntimeError, ValueError):  # it has the id but no decoder, or no such id
+        return False
+    return True
+
+
+def reference(kind: pg.DType, raw: np.ndarray) -> np.ndarray:
+    """Values of raw rows, by the gguf package where it can."""
+    with np.errstate(all="ignore"):
+        if is_known(kind):
+            return gguf.quants.dequantize(raw, theirs(kind))
+        return oracle.decode(raw, kind.name).astype(np.float32)
 
 
 def core_decode(kind: pg.DType, raw: np.ndarray) -> np.ndarray:
@@ -38,8 +60,19 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
 
 @every_block
 def test_ids_and_sizes(kind) -> None:
-    assert gguf.GGML_QUANT_SIZES[theirs(kind)] == (kind.block, kind.itemsize)
-    assert theirs(kind).name.lower() == kind.name
+    if is_known(kind):
+        assert gguf.GGML_QUANT_SIZES[theirs(kind)] == (kind.block, kind.itemsize)
+        assert theirs(kind).name.lower() == kind.name
+        assert kind.name not in BY_HAND
+        return
+    why = f"the gguf package does not decode {kind.name}: state a block of it in BY_HAND"
+    assert kind.name in BY_HAND, why
+    raw, values = (
+        np.array([list(bytes.fromhex(BY_HAND[kind.name][0]))], np.uint8),
+        BY_HAND[kind.name][1],
+    )
+    assert core_decode(kind, raw).tolist() == [values]
+    assert oracle.decode(raw, kind.name).tolist() == [values]
 
 
 @every_block
@@ -47,8 +80,7 @@ def test_ids_and_sizes(kind) -> None:
 def test_decode_of_random_bytes(kind, seed) -> None:
     # scales of every kind among them: denormal, infinite, NaN, of either sign
     raw = np.random.default_rng(seed).integers(0, 256, (500, 4 * kind.itemsize), dtype=np.uint8)
-    with np.errstate(all="ignore"):
-        expected = gguf.quants.dequantize(raw, theirs(kind))
+    expected = reference(kind, raw)
     assert same(core_decode(kind, raw), expected)
     assert same(oracle.decode(raw, kind.name), expected)
 
@@ -60,8 +92,7 @@ def test_decode_of_each_byte_value(kind) -> None:
     raw = np.repeat(block[None], kind.itemsize * 256, axis=0)
     at = np.arange(len(raw))
     raw[at, at // 256] = at % 256
-    with np.errstate(all="ignore"):
-        expected = gguf.quants.dequantize(raw, theirs(kind))
+    expected = reference(kind, raw)
     assert same(core_decode(kind, raw), expected)
 
 
@@ -72,7 +103,7 @@ def test_encode_equals_the_package_where_it_encodes(kind) -> None:
     x[0], x[1], x[2], x[3, ::32] = 0, -2.5, 1, 100
     raw = pg.tensor(x, dtype=kind).raw().reshape(400, -1)
     assert np.array_equal(raw, oracle.encode(x, kind.name))
-    if kind.name not in ("q4_k", "q5_k", "q6_k", "iq4_nl"):  # the package only decodes these
+    with contextlib.suppress(RuntimeError):  # some the package only decodes
         assert np.array_equal(raw, gguf.quants.quantize(x, theirs(kind)))
 
 
@@ -80,18 +111,19 @@ def test_encode_equals_the_package_where_it_encodes(kind) -> None:
 def test_the_package_reads_what_we_write(kind) -> None:
     x = gaussian(50, 512)
     t = pg.tensor(x, dtype=kind)
-    back = gguf.quants.dequantize(t.raw().reshape(50, -1), theirs(kind))
+    back = reference(kind, t.raw().reshape(50, -1))
     assert np.array_equal(back, t.dequantize())
-    assert np.sqrt(np.mean((back.astype(np.float64) - x) ** 2)) < 0.2
+    assert np.sqrt(np.mean((back.astype(np.float64) - x) ** 2)) < 1.05 * RMS[kind.name]
 
 
 @pytest.mark.parametrize("kind", ENCODED, ids=repr)
 def test_no_element_is_further_than_a_step(kind) -> None:
-    # half the largest distance between neighbouring codes, of 16 at least, of a block in -1 .. 1
+    # half the largest distance between neighbouring codes of a block in -1 .. 1, and what scales
+    # that are rounded add
     x = np.random.default_rng(6).uniform(-1, 1, (200, 512)).astype(np.float32)
     worst = np.abs(pg.tensor(x, dtype=kind).dequantize() - x).max()
-    limit = {"q8_0": 0.005, "q6_k": 0.04, "mxfp4": 0.26}.get(kind.name, 0.16)
-    assert worst < (0.07 if kind.name.startswith("q5") else limit)
+    codes = 2.0 ** np.floor(8 * kind.itemsize / kind.block)
+    assert worst < {"q8_0": 0.005, "mxfp4": 0.26}.get(kind.name, 2.6 / codes)
 
 
 @pytest.mark.parametrize("kind", ENCODED, ids=repr)
@@ -132,6 +164,8 @@ def test_mxfp4_beside_powers_of_two() -> None:
 
 
 def test_every_float_states_its_error() -> None:
+    for d in DTYPES:
+        assert not d.is_float or d.name in RMS, f"pyggml/dtypes.py lacks the line\n{line(d.name)}"
     assert set(RMS) == {d.name for d in DTYPES if d.is_float}
     assert {d.name: 8 * d.itemsize / d.block for d in DTYPES if d.is_float} == BITS
 
@@ -142,5 +176,5 @@ def test_stated_error(name) -> None:
 
 
 def test_documented_table() -> None:
-    text = (Path(__file__).parents[2] / "docs/dtypes.md").read_text()
-    assert "\n".join(table()) in text
+    stale = "docs/dtypes.md is stale; run PYTHONPATH=.:tests python -m formats.stated"
+    assert "\n".join(table()) + "\n\n" in PAGE.read_text(), stale

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from oracles import blocks, formats
+import pyggml as pg
+from oracles import copy as oracle
+from oracles import formats
 from pyggml import _core
 
 ISAS = _core.isas()
@@ -26,40 +28,12 @@ BINARY = (None, INT, POINTER, POINTER, POINTER)
 UNARY = (None, INT, POINTER, POINTER)
 ROPE = (None, INT, POINTER, POINTER, POINTER, POINTER)
 
-# dtype: (elements a block, bytes a block, decode oracle, encode oracle)
-DTYPES = {
-    "f32": (1, 4, None, None),
-    "f16": (1, 2, formats.f16_decode, formats.f16_encode),
-    "bf16": (1, 2, formats.bf16_decode, formats.bf16_encode),
-    "f8_e4m3": (1, 1, formats.e4m3_decode, formats.e4m3_encode),
-    "q8_0": (32, 34, formats.q8_0_decode, formats.q8_0_encode),
-    "q4_0": (32, 18, formats.q4_0_decode, formats.q4_0_encode),
-    "q4_1": (32, 20, formats.q4_1_decode, formats.q4_1_encode),
-    **{
-        name: (*size, blocks.DECODERS[name], blocks.ENCODERS[name])
-        for name, size in {
-            "q5_0": (32, 22),
-            "q5_1": (32, 24),
-            "q2_k": (256, 84),
-            "q3_k": (256, 110),
-            "q4_k": (256, 144),
-            "q5_k": (256, 176),
-            "q6_k": (256, 210),
-            "iq4_nl": (32, 18),
-            "iq4_xs": (256, 136),
-            "mxfp4": (32, 17),
-            "nvfp4": (64, 36),
-        }.items()
-    },
-}
-SCALAR = ("f16", "bf16", "f8_e4m3")
-BLOCKS = tuple(name for name in DTYPES if DTYPES[name][0] > 1)
-FIXED = ("q2_k", "q3_k", "iq4_xs", "nvfp4")  # decoded only; the oracle encodes for the tests
+# dtype: (elements a block, bytes a block), of every row that is computed with
+DTYPES = {d.name: (d.block, d.itemsize) for d in pg.dtypes.DTYPES if d.is_float}
+SCALAR = tuple(name for name, (block, _) in DTYPES.items() if block == 1 and name != "f32")
+BLOCKS = tuple(name for name, (block, _) in DTYPES.items() if block > 1)
+FIXED = tuple(d.name for d in pg.dtypes.DTYPES if d.is_fixed)  # the oracle encodes for the tests
 ENCODED = tuple(name for name in DTYPES if name not in FIXED)
-# Offsets of the halves in a block; mxfp4 and nvfp4 have none.
-HALVES = {"q8_0": (0,), "q4_0": (0,), "q4_1": (0, 2), "q5_0": (0,), "q5_1": (0, 2)}
-HALVES |= {"q2_k": (80, 82), "q3_k": (108,), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,)}
-HALVES |= {"iq4_nl": (0,), "iq4_xs": (0,), "mxfp4": (), "nvfp4": ()}
 
 EXACT = ("sqr", "sqrt", "neg", "abs", "relu", "step")
 TRANSCENDENTAL = ("exp", "log", "sin", "cos", "tanh", "sigmoid", "softplus")
@@ -108,25 +82,35 @@ def kernel(isa: str, slot: str):
 
 def words(dtype: str):
     """The numpy type of one stored code."""
-    return {"f32": np.float32, "f16": np.uint16, "bf16": np.uint16}.get(dtype, np.uint8)
+    return np.dtype(formats.WORDS.get(dtype, np.uint8)).type
 
 
 def row_bytes(dtype: str, n: int) -> int:
     """Bytes of n elements."""
-    elements, size, *_ = DTYPES[dtype]
+    elements, size = DTYPES[dtype]
     return n // elements * size
 
 
 def decoded(dtype: str, codes: np.ndarray) -> np.ndarray:
     """The oracle's float64 values of stored codes."""
-    decode = DTYPES[dtype][2]
-    return codes.astype(np.float64) if decode is None else decode(codes)
+    return oracle.decode(np.ascontiguousarray(codes).view(np.uint8), dtype)
 
 
 def encoded(dtype: str, x: np.ndarray) -> np.ndarray:
     """The oracle's codes for values."""
-    encode = DTYPES[dtype][3]
-    return np.asarray(x, dtype=np.float32) if encode is None else encode(x)
+    return oracle.encode(x, dtype).view(words(dtype))
+
+
+@functools.cache
+def halves(dtype: str) -> tuple[int, ...]:
+    """Offsets of the halves in a block by which all its values are scaled or moved: a NaN there, in
+    a block of zeros, is one everywhere. (mxfp4 and nvfp4 have none.)
+    """
+    size = DTYPES[dtype][1]
+    raw = np.zeros((size - 1, size), np.uint8)
+    raw[np.arange(size - 1), np.arange(1, size)] = 0x7E
+    with np.errstate(all="ignore"):
+        return tuple(np.flatnonzero(np.isnan(oracle.decode(raw, dtype)).all(axis=1)).tolist())
 
 
 class Guarded:

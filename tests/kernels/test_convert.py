@@ -7,12 +7,13 @@ from kernels.kernel import (
     DTYPES,
     ENCODED,
     FIXED,
-    HALVES,
     ISAS,
     SCALAR,
+    decoded,
     denormals_flushed,
     encoded,
     guarded,
+    halves,
     kernel,
     moved,
     row_bytes,
@@ -28,7 +29,7 @@ every_isa = pytest.mark.parametrize("isa", ISAS)
 
 
 def decode(isa, dtype, codes, n=None):
-    elements, size, *_ = DTYPES[dtype]
+    elements, size = DTYPES[dtype]
     n = codes.nbytes // size * elements if n is None else n
     y = np.full(n, 7, dtype=np.float32)
     kernel(isa, f"to_f32_{dtype}")(codes, y, n)
@@ -57,13 +58,19 @@ def special():
     return np.concatenate([bits, bits | np.uint32(0x80000000)]).view(np.float32)
 
 
+def all_codes(dtype):
+    """Every code of a format of one or two bytes."""
+    word = words(dtype)
+    return np.arange(256 ** word().nbytes, dtype=np.uint32).astype(word)
+
+
 def boundaries(dtype):
-    """Where the code changes: midpoints between neighbouring finite values."""
-    if dtype == "f8_e4m3":
-        return formats.e4m3_boundaries()
-    top = 0x7C00 if dtype == "f16" else 0x7F80
-    codes = np.arange(top, dtype=np.uint16)
-    values = DTYPES[dtype][2](codes)
+    """Where the code changes: midpoints between neighbouring finite values, and past the last."""
+    codes = all_codes(dtype)
+    with np.errstate(invalid="ignore"):
+        values = decoded(dtype, codes[: len(codes) // 2])
+    values = values[np.isfinite(values)]
+    assert (np.diff(values) > 0).all()
     largest = values[-1] + (values[-1] - values[-2]) / 2
     middle = np.append((values[1:] + values[:-1]) / 2, largest)
     return np.concatenate([values, middle]).astype(np.float32)
@@ -86,23 +93,27 @@ def test_all_e4m3_codes(isa):
 
 
 @every_isa
-def test_e4m3_codes_survive(isa):
-    codes = np.arange(256, dtype=np.uint8)
-    assert same_bits(encode(isa, "f8_e4m3", decode(isa, "f8_e4m3", codes)), codes)
+@pytest.mark.parametrize("dtype", SCALAR)
+def test_all_codes(isa, dtype):
+    codes = all_codes(dtype)
+    y = decode(isa, dtype, codes)
+    with np.errstate(invalid="ignore"):
+        expected = decoded(dtype, codes).astype(np.float32)
+    assert np.array_equal(y, expected, equal_nan=True)
+    assert np.array_equal(np.signbit(y), codes > codes.max() // 2)
+    back = encode(isa, dtype, y)
+    assert same_bits(back, encoded(dtype, y))
+    assert np.array_equal(back[~np.isnan(y)], codes[~np.isnan(y)])
 
 
 @every_isa
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
-def test_all_16_bit_codes(isa, dtype):
-    codes = np.arange(65536, dtype=np.uint32).astype(np.uint16)
+@pytest.mark.parametrize(("dtype", "quiet"), [("f16", 0x0200), ("bf16", 0x0040), ("f8_e4m3", 0)])
+def test_nan_keeps_its_payload(isa, dtype, quiet):
+    codes = all_codes(dtype)
     y = decode(isa, dtype, codes)
-    with np.errstate(invalid="ignore"):
-        expected = DTYPES[dtype][2](codes).astype(np.float32)
-    assert np.array_equal(y, expected, equal_nan=True)
-    assert np.array_equal(np.signbit(y), codes >= 0x8000)
-    back = encode(isa, dtype, y)
-    quiet = 0x0200 if dtype == "f16" else 0x0040
-    assert same_bits(back, np.where(np.isnan(y), codes | quiet, codes).astype(np.uint16))
+    assert same_bits(
+        encode(isa, dtype, y), np.where(np.isnan(y), codes | codes.dtype.type(quiet), codes)
+    )
 
 
 def test_bf16_decode_moves_bits():
@@ -236,7 +247,7 @@ ENCODED_BLOCKS = [name for name in BLOCKS if name not in FIXED]
 @every_isa
 @pytest.mark.parametrize("dtype", ENCODED_BLOCKS)
 def test_block_encode_is_the_reference_quantisation(isa, dtype):
-    elements, size, *_ = DTYPES[dtype]
+    elements, size = DTYPES[dtype]
     x = block_samples().reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
         expected = encoded(dtype, x)
@@ -248,7 +259,7 @@ def test_block_encode_is_the_reference_quantisation(isa, dtype):
 @every_isa
 @pytest.mark.parametrize("dtype", ENCODED_BLOCKS)
 def test_block_encode_of_what_is_not_finite(isa, dtype):
-    elements, size, *_ = DTYPES[dtype]
+    elements, size = DTYPES[dtype]
     rows = odd_blocks()
     rest = np.tile(rows[-1], (len(rows), elements // 32 - 1))  # what shares the block is finite
     x = np.concatenate([rows, rest], axis=1).reshape(-1)
@@ -261,7 +272,7 @@ def test_block_encode_of_what_is_not_finite(isa, dtype):
         assert (raw == [255, *[0x77] * 16]).all()
         return
     assert np.isnan(values).all()
-    for at in HALVES[dtype]:
+    for at in halves(dtype):
         assert (raw[:, at : at + 2] == [0, 0x7E]).all()
         raw[:, at + 1] = 0
     assert (raw == 0).all()
@@ -270,7 +281,7 @@ def test_block_encode_of_what_is_not_finite(isa, dtype):
 def random_blocks(dtype, n, finite):
     """Random bytes; halves of the first half of the blocks are below 1 or of any finite size."""
     raw = np.random.default_rng(5).integers(0, 256, (n, DTYPES[dtype][1]), dtype=np.uint8)
-    for at in HALVES[dtype] if finite else ():
+    for at in halves(dtype) if finite else ():
         high = raw[:, at + 1]
         high &= 0xBF  # no infinity, no NaN: exponents below 16 (and all subnormals)
         high[n // 2 :] |= 0x40
@@ -299,7 +310,7 @@ def test_block_encode_where_the_reciprocal_is_infinite(isa, dtype, most, rest):
 def test_block_decode(isa, dtype):
     raw = random_blocks(dtype, 3000, finite=True)
     with np.errstate(over="ignore"):  # mxfp4 reaches past the largest float
-        expected = DTYPES[dtype][2](raw.reshape(-1)).astype(np.float32)
+        expected = decoded(dtype, raw.reshape(-1)).astype(np.float32)
     y = decode(isa, dtype, raw)
     assert np.array_equal(y, expected)
     assert np.array_equal(np.signbit(y), np.signbit(expected))
@@ -315,7 +326,7 @@ def test_block_decode_of_any_bytes(isa, dtype):
     raw = random_blocks(dtype, 2000, finite=False)
     y, plain = decode(isa, dtype, raw), decode("generic", dtype, raw)
     assert np.array_equal(y, plain, equal_nan=True)
-    assert np.isnan(y).any() == bool(HALVES[dtype])
+    assert np.isnan(y).any() == bool(halves(dtype))
 
 
 @every_isa

@@ -6,12 +6,12 @@ import pytest
 from kernels.kernel import (
     BLOCKS,
     DTYPES,
-    HALVES,
     ISAS,
     decoded,
     denormals_flushed,
     encoded,
     guarded,
+    halves,
     kernel,
     moved,
     row_bytes,
@@ -149,7 +149,7 @@ def test_nan_and_infinity_reach_the_result(isa, dtype):
             bad[i] = value
             assert not np.isfinite(dot(n, codes, bad))
     if dtype in BLOCKS:
-        for at in HALVES[dtype]:
+        for at in halves(dtype):
             raw = codes.reshape(3, -1).copy()
             raw[1, at : at + 2] = [0, 0x7E]  # NaN
             assert np.isnan(dot(n, raw, x))

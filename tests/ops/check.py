@@ -16,36 +16,39 @@ Results must have the same bits for 1, 2 and 5 threads, and leave the guard byte
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
+from formats.stated import RMS
 
 import pyggml as pg
 from oracles import copy as oracle_copy
 from oracles.nmse import nmse
+from pyggml.dtypes import DTYPES
 
 THREADS = (1, 2, 5)
 LAYOUTS = ("contiguous", "strided", "permuted", "in_place", "const", "one_row", "empty")
-SCALARS = ("f32", "f16", "bf16", "f8_e4m3")
-BLOCKS = ("q8_0", "q4_0", "q4_1")  # those that most ops are tried with; test_dtypes.py has all
+SCALARS = tuple(d.name for d in DTYPES if d.is_float and not d.is_block)
+# Those that most ops are tried with; test_block_dtypes.py has all.
+BLOCKS = ("q8_0", "q4_0", "q4_1")
 GUARD = 64
 
-# Largest distance from the oracle by result dtype. Of a scalar dtype: the square of its largest
-# relative rounding error, 2^-p for p significant bits.
-LIMIT = {
-    "f32": 1e-7,
-    "f16": 3e-7,
-    "bf16": 1.6e-5,
-    "f8_e4m3": 4e-3,
-    "q8_0": 1e-4,
-    "q4_0": 2e-2,
-    "q4_1": 2e-2,
-    "q5_0": 3e-3,
-    "q5_1": 3e-3,
-    "q4_k": 1e-2,
-    "q5_k": 3e-3,
-    "q6_k": 6e-4,
-    "iq4_nl": 1e-2,
-    "mxfp4": 2e-2,
-}
+
+def _limit(kind):
+    """Largest distance from the oracle of results in a dtype.
+
+    F32: 1e-7. Other scalars: the square of the largest relative rounding error, 2^-p for p
+    significant bits, and a few percent for F32. Blocks: three times the square of the error that
+    pyggml.dtypes states for normal values.
+    """
+    if kind.name == "f32":
+        return 1e-7
+    if kind.is_block:
+        return 3 * RMS[kind.name] ** 2
+    return 1.05 * 4.0 ** -(ml_dtypes.finfo(kind.numpy).nmant + 1) + 5e-8
+
+
+# Of the dtypes that hold results.
+LIMIT = {d.name: _limit(d) for d in DTYPES if d.is_float and not d.is_fixed}
 
 
 def rand(*shape, seed=0, scale=1.0):

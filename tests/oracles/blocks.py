@@ -488,9 +488,3 @@ def q6_k_encode(x):
     low = (groups[..., 0, :, :] | groups[..., 1, :, :] << 4).reshape(*q.shape[:-1], 128)
     parts = [low, _pack(q >> 4, 2, 64), s.astype(np.int8).view(np.uint8), _f16_bytes(d)]
     return _flat(_or_nan(_blocks_of(x, 256), np.concatenate(parts, axis=-1), [208]))
-
-
-NAMES = ("q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k")
-NAMES += ("iq4_nl", "iq4_xs", "mxfp4", "nvfp4")
-ENCODERS = {name: globals()[f"{name}_encode"] for name in NAMES}
-DECODERS = {name: globals()[f"{name}_decode"] for name in NAMES}

@@ -12,6 +12,9 @@ Q8_0_BYTES = 34  # f16 d, 32 x int8
 Q4_0_BYTES = 18  # f16 d, 16 bytes of two nibbles
 Q4_1_BYTES = 20  # f16 d, f16 m, 16 bytes of two nibbles
 
+# How the codes of a format that are wider than a byte lie in memory.
+WORDS = {"f32": "<f4", "f16": "<u2", "bf16": "<u2"}
+
 
 def _to_f64(x):
     """Exact float64 of x; a signalling NaN becomes quiet, which numpy would warn about."""
@@ -69,6 +72,9 @@ def e4m3_encode(x):
     return np.where(negative, code | 0x80, code).astype(np.uint8)
 
 
+f8_e4m3_encode, f8_e4m3_decode = e4m3_encode, e4m3_decode  # by the dtype's name, as copy.py asks
+
+
 def e4m3_boundaries():
     """All points where the E4M3 code changes: midpoints of neighbouring codes, both signs.
 
@@ -88,7 +94,24 @@ def e4m3_round(x, scale=1.0):
     return e4m3_decode(e4m3_encode(np.asarray(x, dtype=np.float64) / scale)) * scale
 
 
-# ---- F16 and BF16 ---------------------------------------------------------------------------
+# ---- F32, F16 and BF16 ----------------------------------------------------------------------
+
+
+def f32_encode(x):
+    """binary32 nearest to x, ties to even; overflow gives inf.
+
+    Shapes: x float (...) -> float32 (...). Source: IEEE 754-2019, 4.3.1.
+    """
+    with np.errstate(over="ignore"):
+        return np.asarray(x).astype("<f4")
+
+
+def f32_decode(values):
+    """The same values.
+
+    Shapes: float32 (...) -> float64 (...). Source: IEEE 754-2019, 3.4.
+    """
+    return np.asarray(values).astype(np.float64)
 
 
 def _ieee_decode(bits, exp_bits, man_bits):
