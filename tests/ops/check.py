@@ -8,6 +8,7 @@ what pyggml decodes is judged by code that is not its own. Layouts:
     permuted    an input with turned axes
     in_place    the result of another op, whose memory is free to be taken over
     const       a Tensor between guard bytes
+    broadcast   one operand cut to a single row that serves all
     one_row     cut to one row
     empty       cut to no rows
 
@@ -26,7 +27,16 @@ from oracles.nmse import nmse
 from pyggml.dtypes import DTYPES
 
 THREADS = (1, 2, 5)
-LAYOUTS = ("contiguous", "strided", "permuted", "in_place", "const", "one_row", "empty")
+LAYOUTS = (
+    "contiguous",
+    "strided",
+    "permuted",
+    "in_place",
+    "const",
+    "broadcast",
+    "one_row",
+    "empty",
+)
 SCALARS = tuple(d.name for d in DTYPES if d.is_float and not d.is_block)
 # Those that most ops are tried with; test_block_dtypes.py has all.
 BLOCKS = ("q8_0", "q4_0", "q4_1")
@@ -178,7 +188,9 @@ def assert_close(result, expected, limit=None, what=""):
     assert got.shape == expected.shape, f"{what}: shape {got.shape}, expected {expected.shape}"
     if got.size == 0:
         return
-    distance = nmse(got, expected)
+    finite = np.isfinite(expected)
+    assert np.array_equal(got[~finite], expected[~finite], equal_nan=True), f"{what}: not finite"
+    distance = nmse(got[finite], expected[finite])
     limit = LIMIT[result.dtype.name] if limit is None else limit
     assert distance <= limit, f"{what}: NMSE {distance:.3g} > {limit:.3g}"
 
@@ -192,7 +204,7 @@ def _cut(arrays, rows, n):
     return out
 
 
-def _default_rows(arrays):
+def default_rows(arrays):
     """Axis 0 of every operand that has as many rows as the first and more than one axis."""
     n = arrays[0].shape[0] if arrays[0].ndim else 0
     return {
@@ -213,6 +225,7 @@ def check_op(
     vary=None,
     layouts=LAYOUTS,
     rows=None,
+    broadcast=None,
     result=None,
     limit=None,
 ):
@@ -228,6 +241,7 @@ def check_op(
         vary: operands that take the dtypes (default: all that are floats); the others stay f32.
         layouts: of LAYOUTS.
         rows: operand -> axis that one_row and empty cut.
+        broadcast: operand -> axis that broadcast cuts to 1; default: nothing broadcasts.
         result: result dtype expected, by operand dtype; default: not looked at.
         limit: largest NMSE; default: LIMIT of the result's dtype.
     """
@@ -235,13 +249,17 @@ def check_op(
     oracle_params = params if oracle_params is None else oracle_params
     arrays = [None if a is None else np.asarray(a) for a in arrays]
     vary = range(len(arrays)) if vary is None else vary
-    rows = _default_rows(arrays) if rows is None else rows
+    rows = default_rows(arrays) if rows is None else rows
     for dtype in dtypes:
         for layout in layouts:
-            if layout in ("one_row", "empty") and not rows:
+            axes, n = {
+                "one_row": (rows, 1),
+                "empty": (rows, 0),
+                "broadcast": (broadcast or {}, 1),
+            }.get(layout, ({}, None))
+            if n is not None and not axes:
                 continue
-            used = _cut(arrays, rows, 1) if layout == "one_row" else arrays
-            used = _cut(arrays, rows, 0) if layout == "empty" else used
+            used = _cut(arrays, axes, n)
             g = pg.Graph()
             kinds = [dtype if k in vary else "f32" for k in range(len(used))]
             placed = [
