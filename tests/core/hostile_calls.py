@@ -25,8 +25,7 @@ from pyggml.graph import call_op
 EXPECTED = (pg.PyggmlError, TypeError, ValueError, MemoryError, OverflowError, BufferError)
 SHAPES = [(), (1,), (32,), (4, 32), (32, 4), (2, 4, 32), (1, 2, 4, 32), (0, 32), (3, 1), (4, 0)]
 SHAPES += [(2, 256)]
-DTYPES = ["f32", "f16", "bf16", "f8_e4m3", "i32", "i64", "q8_0", "q4_0", "q4_1", "q5_1", "iq4_nl"]
-DTYPES += ["q4_k", "q6_k", "q2_k", "mxfp4", "nvfp4", "f64", "i8", "i16"]
+DTYPES = [d.name for d in pg.dtypes.DTYPES]
 WIDE = {d: pg.dtype(d).block for d in DTYPES if pg.dtype(d).is_block}
 OPERANDS = {row["name"]: len(row["operands"]) for row in _core.op_table()}
 # Small or far too large: nothing in between is ever really allocated.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from kernels.kernel import DTYPES, EXACT, TRANSCENDENTAL, encoded, kernel, row_bytes
+from kernels.kernel import DTYPES, UNARY_SLOTS, encoded, kernel, row_bytes
 
 K, ROWS, TILE, HEAD, FFN = 576, 64, 64, 64, 1536
 
@@ -63,7 +63,7 @@ def _vector(slot: str) -> Case:
     args = {
         "scale": (FFN, a, 0.5, 0.1, y),
         "decay_add": (FFN, 0.5, a, np.zeros(FFN)),
-        **dict.fromkeys((*EXACT, *TRANSCENDENTAL), (FFN, a, y)),
+        **dict.fromkeys(UNARY_SLOTS, (FFN, a, y)),
         **dict.fromkeys(("sqrt", "log"), (FFN, np.abs(a), y)),
         "clamp": (FFN, a, -0.5, 0.75, y),
         "leaky_relu": (FFN, a, 0.1, y),

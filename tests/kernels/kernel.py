@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import mmap
+import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -19,14 +20,11 @@ from pyggml import _core
 
 ISAS = _core.isas()
 C_FILE = Path(__file__).parents[1] / "c" / "mxcsr.c"
+TABLE = Path(__file__).parents[2] / "csrc/kernels/kernel_table.inc"
 
 POINTER, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
-TO_F32 = (None, POINTER, POINTER, INT)
-DOT = (FLOAT, INT, POINTER, POINTER)
-MV = (None, INT, INT, POINTER, ctypes.c_size_t, POINTER, POINTER)
-BINARY = (None, INT, POINTER, POINTER, POINTER)
-UNARY = (None, INT, POINTER, POINTER)
-ROPE = (None, INT, POINTER, POINTER, POINTER, POINTER)
+C_TYPES = {"void": None, "float": FLOAT, "double": ctypes.c_double, "int": ctypes.c_int}
+C_TYPES |= {"int64_t": INT, "size_t": ctypes.c_size_t}
 
 # dtype: (elements a block, bytes a block), of every row that is computed with
 DTYPES = {d.name: (d.block, d.itemsize) for d in pg.dtypes.DTYPES if d.is_float}
@@ -35,33 +33,24 @@ BLOCKS = tuple(name for name, (block, _) in DTYPES.items() if block > 1)
 FIXED = tuple(d.name for d in pg.dtypes.DTYPES if d.is_fixed)  # the oracle encodes for the tests
 ENCODED = tuple(name for name in DTYPES if name not in FIXED)
 
-EXACT = ("sqr", "sqrt", "neg", "abs", "relu", "step")
-TRANSCENDENTAL = ("exp", "log", "sin", "cos", "tanh", "sigmoid", "softplus")
-TRANSCENDENTAL += ("silu", "gelu", "gelu_erf", "gelu_quick")
-GATED = ("swiglu", "geglu", "geglu_erf", "geglu_quick", "reglu")
 
-SIGNATURES = {
-    **{f"to_f32_{name}": TO_F32 for name in DTYPES},
-    **{f"from_f32_{name}": TO_F32 for name in ENCODED},
-    **{f"dot_{name}": DOT for name in DTYPES},
-    **{f"mv_{name}": MV for name in DTYPES},
-    **dict.fromkeys(("add", "sub", "mul", "div", *GATED), BINARY),
-    **dict.fromkeys((*EXACT, *TRANSCENDENTAL), UNARY),
-    "clamp": (None, INT, POINTER, FLOAT, FLOAT, POINTER),
-    "leaky_relu": (None, INT, POINTER, FLOAT, POINTER),
-    **dict.fromkeys(("rope_norm", "rope_neox"), ROPE),
-    "pack_panel16": (None, POINTER, INT, INT, INT, POINTER),
-    "gemm_tile": (*(None, INT, POINTER, INT, POINTER, INT, INT, POINTER, INT, INT, ctypes.c_int),),
-    "scale": (None, INT, POINTER, FLOAT, FLOAT, POINTER),
-    "decay_add": (None, INT, FLOAT, POINTER, POINTER),
-    "rms_norm": (None, INT, POINTER, FLOAT, POINTER),
-    "sum": (ctypes.c_double, INT, POINTER),
-    "argmax": (INT, INT, POINTER),
-    **dict.fromkeys(("norm", "l2_norm", "fwht"), (None, INT, POINTER, FLOAT, POINTER)),
-    "soft_max": (None, INT, POINTER, FLOAT, POINTER, FLOAT, POINTER),
-    "attn_softmax": (FLOAT, INT, POINTER, FLOAT, POINTER, POINTER, POINTER),
-    "all_finite": (ctypes.c_int, INT, POINTER),
-}
+def _signatures() -> dict[str, tuple]:
+    """slot: (result, arguments ...), as csrc/kernels/kernel_table.inc says them."""
+    text = TABLE.read_text()
+    named = dict(re.findall(r"^#define (PYG_\w+_ARGS) +\((.*)\)$", text, re.MULTILINE))
+    found = {}
+    for slot, result, args in re.findall(
+        r"^PYG_KERNEL\((\w+), +(\w+), +(.*)\)$", text, re.MULTILINE
+    ):
+        declared = [a.split() for a in named.get(args, args.strip("()")).split(",")]
+        kinds = [POINTER if "*" in " ".join(a) else C_TYPES[a[0]] for a in declared]
+        found[slot] = (C_TYPES[result], *kinds)
+    return found
+
+
+SIGNATURES = _signatures()
+UNARY_SLOTS = tuple(s for s, kinds in SIGNATURES.items() if kinds == (None, INT, POINTER, POINTER))
+GATED = ("swiglu", "geglu", "geglu_erf", "geglu_quick", "reglu")
 
 
 def _pointer(argument, wide=False):
