@@ -46,11 +46,11 @@ def oracles() -> dict[str, FunctionType]:
 
 @cache
 def names_in_tests() -> frozenset[str]:
-    """Names that tests/ops uses: attributes of a thing called `ops`, whole strings, and what the
-    family file lists when a test goes through its `__all__`.
+    """Names that tests/ops uses, its cases too: attributes of a thing called `ops`, whole strings,
+    and what the family file lists when a test goes through its `__all__`.
     """
     names = set()
-    for path in (ROOT / "tests/ops").glob("test_*.py"):
+    for path in (ROOT / "tests/ops").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("ops"):
                 names.add(node.attr)
@@ -76,7 +76,7 @@ def test_tables_are_whole() -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_op_has_a_function(name: str) -> None:
-    assert name in ops.__all__
+    assert name in ops.__all__, "write it in a file of pyggml/ops, and name it in __all__ there"
     signature = inspect.signature(FUNCTIONS[name])
     takes = list(signature.parameters)
     for operand in ROWS[name]["operands"]:
@@ -105,13 +105,13 @@ def test_function_is_documented(name: str) -> None:
 def test_op_has_an_oracle(name: str) -> None:
     wanted = ORACLE_NAMES.get(name, name)
     found = [n for n in oracles() if n == wanted or n.startswith(f"{wanted}_")]
-    assert found
+    assert found, f"define {wanted} in a file of tests/oracles"
     assert all(oracles()[n].__doc__ for n in found)
 
 
 @pytest.mark.parametrize("name", ops.__all__)
 def test_op_has_a_test(name: str) -> None:
-    assert name in names_in_tests()
+    assert name in names_in_tests(), "no test of tests/ops names it"
 
 
 @pytest.mark.parametrize("kind", FLOATS, ids=ids)
