@@ -153,9 +153,9 @@ def test_nan_and_infinity_reach_the_result(isa, dtype):
             raw = codes.reshape(3, -1).copy()
             raw[1, at : at + 2] = [0, 0x7E]  # NaN
             assert np.isnan(dot(n, raw, x))
-    elif dtype != "f8_e4m3":
+    else:
         bad = codes.copy()
-        bad[0, 50] = {"f32": np.float32(np.nan), "f16": 0x7E00, "bf16": 0x7FC0}[dtype]
+        bad[0, 50] = encoded(dtype, np.float32([np.nan]))[0]
         assert np.isnan(dot(n, bad, x))
 
 

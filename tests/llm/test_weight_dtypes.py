@@ -8,7 +8,7 @@ from llm.running import logits_of, oracle_logits, prompt, tiny
 from oracles import nmse
 from pyggml.dtypes import DTYPES
 
-FLOATS = [d.name for d in DTYPES if d.is_float]
+FLOATS = [d.name for d in DTYPES if d.is_float and d.gguf_id is not None]
 WIDE = {"n_embd": 256, "head_dim": 64, "n_ff": 512, "n_layers": 2}  # whole blocks of 256
 
 
