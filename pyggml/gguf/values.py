@@ -79,7 +79,7 @@ def _encode_strings(values: Any) -> tuple[int, bytes]:
 def _as_array(values: Any, kind: ValueType) -> npt.NDArray[Any]:
     """As numpy has it, but for integers of which some pass int64: numpy makes those float64."""
     array = np.asarray(values)
-    if kind in _FLOATS or isinstance(values, np.ndarray) or array.dtype.kind not in "fO":
+    if kind in _FLOATS or isinstance(values, np.ndarray) or array.dtype.kind not in {"f", "O"}:
         return array
     items = list(values)
     if not items or not all(type(item) is int for item in items):
