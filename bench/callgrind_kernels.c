@@ -72,6 +72,15 @@ static void call_unary(const pyg_kernel_table *k) {
     k->reglu(K, a, b, y);
 }
 
+/* F16 codes in the bytes of F32 operands: the instructions do not depend on what they hold. */
+static void call_direct(const pyg_kernel_table *k) {
+    k->add_f16(K, a, b, y);
+    k->sub_f16(K, a, b, y);
+    k->mul_f16(K, a, b, y);
+    k->div_f16(K, a, b, y);
+    k->scale_f16(K, a, 0.5f, 0.1f, y);
+}
+
 static void call_all(const pyg_kernel_table *k) {
     float max = 0.0f;
     double sum = 0.0, wide[K] = {0};
@@ -84,6 +93,7 @@ static void call_all(const pyg_kernel_table *k) {
     k->div(K, a, b, y);
     k->scale(K, a, 0.5f, 0.1f, y);
     k->decay_add(K, 0.5f, a, wide);
+    call_direct(k);
     call_unary(k);
     k->rms_norm(K, a, 1e-5f, y);
     y[0] = (float)k->sum(K, a);

@@ -170,3 +170,23 @@ pyg_mv_fn pyg_mv(pyg_dtype dtype) {
     read_slot(pyg_k, dtypes[dtype].mv, &fn);
     return fn;
 }
+
+typedef struct direct_row {
+    size_t slot;
+    pyg_dtype dtype;
+    size_t direct;
+} direct_row;
+
+static const direct_row directs[] = {
+#define PYG_DIRECT(slot, dtype, direct) {PYG_SLOT(slot), PYG_DTYPE_##dtype, PYG_SLOT(direct)},
+#include "kernels/direct_table.inc"
+#undef PYG_DIRECT
+};
+
+pyg_any_fn pyg_direct(size_t slot, pyg_dtype dtype) {
+    pyg_any_fn fn = NULL;
+    for (size_t i = 0; i < sizeof directs / sizeof directs[0]; i++)
+        if (directs[i].slot == slot && directs[i].dtype == dtype)
+            read_slot(pyg_k, directs[i].direct, &fn);
+    return fn;
+}

@@ -26,6 +26,7 @@
 #include "kernels/simd/avx2_superblocks.h"
 
 #include "kernels/body/convert.h"
+#include "kernels/body/direct.h"
 #include "kernels/body/dot.h"
 #include "kernels/body/dot_f8_shift.h"
 #include "kernels/body/elementwise.h"

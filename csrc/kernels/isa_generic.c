@@ -6,6 +6,7 @@
 #include "kernels/simd/generic.h"
 
 #include "kernels/body/convert.h"
+#include "kernels/body/direct.h"
 #include "kernels/body/dot.h"
 #include "kernels/body/dot_f8_plain.h"
 #include "kernels/body/elementwise.h"

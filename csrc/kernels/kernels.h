@@ -24,6 +24,8 @@
  *     accumulate is 0, y is not read.
  * add, sub, mul, div, scale (s * x + bias): elementwise; y may be exactly one of the inputs. All
  *     but scale are bit-identical everywhere.
+ * add_f16, sub_f16, mul_f16, div_f16, scale_f16: the same on F16 codes, computed in F32 and rounded
+ *     once: the bits of to_f32_f16, the slot, from_f32_f16.
  * sqr, sqrt, neg, abs, relu (x < 0 ? 0 : x), step (x > 0 ? 1 : 0), clamp (min <= max), leaky_relu
  *     (x < 0 ? slope * x : x): elementwise, y may be x; bit-identical everywhere. NaN stays NaN,
  *     but step(NaN) = 0.
@@ -91,6 +93,12 @@ pyg_to_f32_fn pyg_to_f32(pyg_dtype dtype);
 pyg_from_f32_fn pyg_from_f32(pyg_dtype dtype);
 pyg_dot_fn pyg_dot(pyg_dtype dtype);
 pyg_mv_fn pyg_mv(pyg_dtype dtype);
+
+/* What kernels/direct_table.inc names for a slot and a dtype, to be cast to its type; NULL where
+ * there is no row. */
+#define PYG_SLOT(slot) offsetof(pyg_kernel_table, slot)
+typedef void (*pyg_any_fn)(void);
+pyg_any_fn pyg_direct(size_t slot, pyg_dtype dtype);
 
 /* Fill functions of the spines (isa_*.c): each overwrites the slots it improves. */
 void pyg_fill_generic(pyg_kernel_table *table);

@@ -1,12 +1,14 @@
 /* Elementwise ops of two operands: add sub mul div with numpy broadcasting, add1, gated units.
  *
- * All work in F32 on pieces of a row; the result is rounded once, when its span is stored. */
+ * All work in F32 on pieces of a row; the result is rounded once, when its span is stored. Where
+ * the kernel table has a direct kernel for the dtype of all three, it takes them as they lie. */
 #include "kernels/kernels.h"
 #include "ops/ops.h"
 #include "ops/rules.h"
 #include "ops/spans.h"
 
 typedef void (*binary_fn)(int64_t n, const float *a, const float *b, float *y);
+typedef void (*codes_fn)(int64_t n, const void *a, const void *b, void *y);
 
 /* ---- shapes ---- */
 
@@ -72,8 +74,9 @@ static pyg_status plan_pieces(pyg_tensor *t, int count, int64_t cost, pyg_plan *
     return PYG_OK;
 }
 
-static void run_pieces(const pyg_task *task, pyg_tensor t[3], binary_fn fn) {
+static void run_pieces(const pyg_task *task, pyg_tensor t[3], binary_fn fn, size_t slot) {
     pyg_collapse(t, 3);
+    const codes_fn direct = (codes_fn)pyg_direct_for(slot, t, 3);
     float *buf = (float *)(void *)task->scratch;
     int64_t k, last;
     pyg_task_range(task, pyg_n_pieces(&t[0]), &k, &last);
@@ -81,6 +84,11 @@ static void run_pieces(const pyg_task *task, pyg_tensor t[3], binary_fn fn) {
     pyg_piece p;
     pyg_piece_at(&t[0], k, &p);
     for (; k < last; k++, pyg_piece_next(&t[0], &p)) {
+        if (direct != NULL) {
+            direct(p.n, pyg_span_at(&t[1], p.i, p.j0), pyg_span_at(&t[2], p.i, p.j0),
+                   pyg_span_at(&t[0], p.i, p.j0));
+            continue;
+        }
         const float *a = pyg_span_in(&t[1], p.i, p.j0, p.n, buf);
         const float *b = pyg_span_in(&t[2], p.i, p.j0, p.n, buf + PYG_SPAN);
         float *y = pyg_span_out(&t[0], p.i, p.j0, buf + 2 * PYG_SPAN);
@@ -94,18 +102,18 @@ pyg_status pyg_plan_binary(const pyg_node_io *io, pyg_plan *plan) {
     return plan_pieces(t, 3, 1, plan);
 }
 
-static void run_binary(const pyg_task *task, binary_fn fn) {
+static void run_binary(const pyg_task *task, binary_fn fn, size_t slot) {
     pyg_tensor t[3] = {*task->io.dst, *task->io.src[0], *task->io.src[1]};
-    run_pieces(task, t, fn);
+    run_pieces(task, t, fn, slot);
 }
 
-void pyg_run_add(const pyg_task *task) { run_binary(task, pyg_k->add); }
+void pyg_run_add(const pyg_task *task) { run_binary(task, pyg_k->add, PYG_SLOT(add)); }
 
-void pyg_run_sub(const pyg_task *task) { run_binary(task, pyg_k->sub); }
+void pyg_run_sub(const pyg_task *task) { run_binary(task, pyg_k->sub, PYG_SLOT(sub)); }
 
-void pyg_run_mul(const pyg_task *task) { run_binary(task, pyg_k->mul); }
+void pyg_run_mul(const pyg_task *task) { run_binary(task, pyg_k->mul, PYG_SLOT(mul)); }
 
-void pyg_run_div(const pyg_task *task) { run_binary(task, pyg_k->div); }
+void pyg_run_div(const pyg_task *task) { run_binary(task, pyg_k->div, PYG_SLOT(div)); }
 
 /* ---- gated units ---- */
 
@@ -114,7 +122,7 @@ pyg_status pyg_plan_glu(const pyg_node_io *io, pyg_plan *plan) {
     return plan_pieces(t, 3, 6, plan);
 }
 
-static void run_glu(const pyg_task *task, binary_fn fn) {
+static void run_glu(const pyg_task *task, binary_fn fn, size_t slot) {
     const pyg_tensor *x = task->io.src[0];
     pyg_tensor t[3] = {*task->io.dst, *x, *x};
     if (task->io.src[1] != NULL) {
@@ -124,11 +132,15 @@ static void run_glu(const pyg_task *task, binary_fn fn) {
         t[1].ne[0] = t[2].ne[0] = half;
         t[2].data += (size_t)(half / pyg_dtype_row(x->dtype)->block) * x->nb[0];
     }
-    run_pieces(task, t, fn);
+    run_pieces(task, t, fn, slot);
 }
 
-void pyg_run_swiglu(const pyg_task *task) { run_glu(task, pyg_k->swiglu); }
-void pyg_run_geglu(const pyg_task *task) { run_glu(task, pyg_k->geglu); }
-void pyg_run_geglu_erf(const pyg_task *task) { run_glu(task, pyg_k->geglu_erf); }
-void pyg_run_geglu_quick(const pyg_task *task) { run_glu(task, pyg_k->geglu_quick); }
-void pyg_run_reglu(const pyg_task *task) { run_glu(task, pyg_k->reglu); }
+void pyg_run_swiglu(const pyg_task *task) { run_glu(task, pyg_k->swiglu, PYG_SLOT(swiglu)); }
+void pyg_run_geglu(const pyg_task *task) { run_glu(task, pyg_k->geglu, PYG_SLOT(geglu)); }
+void pyg_run_geglu_erf(const pyg_task *task) {
+    run_glu(task, pyg_k->geglu_erf, PYG_SLOT(geglu_erf));
+}
+void pyg_run_geglu_quick(const pyg_task *task) {
+    run_glu(task, pyg_k->geglu_quick, PYG_SLOT(geglu_quick));
+}
+void pyg_run_reglu(const pyg_task *task) { run_glu(task, pyg_k->reglu, PYG_SLOT(reglu)); }

@@ -40,7 +40,7 @@ static void copy_units(char *dst, size_t dst_step, const char *src, size_t src_s
             memmove(dst + (size_t)k * dst_step, src + (size_t)k * src_step, unit);
 }
 
-static char *span_at(const pyg_tensor *t, const int64_t i[3], int64_t j0) {
+char *pyg_span_at(const pyg_tensor *t, const int64_t i[3], int64_t j0) {
     const int64_t j = t->ne[0] == 1 ? 0 : j0 / pyg_dtype_row(t->dtype)->block;
     return pyg_row(t, t->ne[1] == 1 ? 0 : i[0], t->ne[2] == 1 ? 0 : i[1],
                    t->ne[3] == 1 ? 0 : i[2]) +
@@ -85,7 +85,7 @@ static void encode(const pyg_tensor *t, const float *values, int64_t n, char *ds
 
 const float *pyg_span_in(const pyg_tensor *t, const int64_t i[3], int64_t j0, int64_t n,
                          float *buf) {
-    const char *src = span_at(t, i, j0);
+    const char *src = pyg_span_at(t, i, j0);
     const bool repeat = t->ne[0] == 1 && n > 1;
     if (pyg_dense_f32_rows(t) && !repeat) return (const float *)(const void *)src;
     decode(t, src, repeat ? 1 : n, buf);
@@ -95,12 +95,12 @@ const float *pyg_span_in(const pyg_tensor *t, const int64_t i[3], int64_t j0, in
 }
 
 float *pyg_span_out(const pyg_tensor *t, const int64_t i[3], int64_t j0, float *buf) {
-    return pyg_dense_f32_rows(t) ? (float *)(void *)span_at(t, i, j0) : buf;
+    return pyg_dense_f32_rows(t) ? (float *)(void *)pyg_span_at(t, i, j0) : buf;
 }
 
 void pyg_span_out_end(const pyg_tensor *t, const int64_t i[3], int64_t j0, int64_t n,
                       const float *values) {
-    char *dst = span_at(t, i, j0);
+    char *dst = pyg_span_at(t, i, j0);
     if ((const char *)values != dst) encode(t, values, n, dst);
 }
 
@@ -108,7 +108,7 @@ void pyg_span_copy(const pyg_tensor *src, const int64_t src_i[3], const pyg_tens
                    const int64_t dst_i[3], int64_t j0, int64_t n, float *buf) {
     if (src->dtype == dst->dtype) {
         const pyg_dtype_info *row = pyg_dtype_row(src->dtype);
-        copy_units(span_at(dst, dst_i, j0), dst->nb[0], span_at(src, src_i, j0), src->nb[0],
+        copy_units(pyg_span_at(dst, dst_i, j0), dst->nb[0], pyg_span_at(src, src_i, j0), src->nb[0],
                    (size_t)row->bytes, n / row->block);
         return;
     }

@@ -11,9 +11,12 @@
 /* Elements of a span in elementwise ops: small enough for scratch, a multiple of every block. */
 #define PYG_SPAN 2048
 
+/* Where the span of row (i1, i2, i3) at element j0 lies. Indices and j0 of axes of length 1 are
+ * taken as 0. */
+char *pyg_span_at(const pyg_tensor *t, const int64_t i[3], int64_t j0);
+
 /* F32 values of a span of row (i1, i2, i3) of t: t's own memory when that is dense F32, else
- * decoded into buf. Indices and j0 of axes of length 1 are taken as 0; a row of one element is
- * repeated n times. */
+ * decoded into buf. A row of one element is repeated n times. */
 const float *pyg_span_in(const pyg_tensor *t, const int64_t i[3], int64_t j0, int64_t n,
                          float *buf);
 

@@ -5,6 +5,7 @@
 #ifndef PYG_OPS_SPANS_H
 #define PYG_OPS_SPANS_H
 
+#include "kernels/kernels.h"
 #include "ops/rows.h"
 
 typedef struct pyg_piece {
@@ -25,6 +26,15 @@ void pyg_span_copy(const pyg_tensor *src, const int64_t src_i[3], const pyg_tens
 
 static inline bool pyg_dense_f32_rows(const pyg_tensor *t) {
     return t->dtype == PYG_DTYPE_f32 && pyg_row_contiguous(t);
+}
+
+/* The direct kernel of a slot for t[0..count-1], as pyg_collapse left them: NULL unless all are of
+ * one dtype and as dense along a row as t[0], with no row repeated from one element. */
+static inline pyg_any_fn pyg_direct_for(size_t slot, const pyg_tensor *t, int count) {
+    for (int s = 0; s < count; s++)
+        if (t[s].dtype != t[0].dtype || t[s].ne[0] != t[0].ne[0] || !pyg_row_contiguous(&t[s]))
+            return NULL;
+    return pyg_direct(slot, t[0].dtype);
 }
 
 static inline int64_t pyg_spans_a_row(const pyg_tensor *t) {

@@ -79,6 +79,21 @@ static void scale_span(const void *params, int64_t n, const float *x, float *y) 
     pyg_k->scale(n, x, p->s, p->bias, y);
 }
 
+typedef void (*scale_codes_fn)(int64_t n, const void *x, float s, float bias, void *y);
+
+/* The pieces of t[0] and t[1], as pyg_collapse left them. */
+static void scale_codes(const pyg_task *task, const pyg_tensor t[2], scale_codes_fn fn) {
+    const pyg_scale_params *params = task->io.params;
+    int64_t k, last;
+    pyg_task_range(task, pyg_n_pieces(&t[0]), &k, &last);
+    if (k >= last) return;
+    pyg_piece p;
+    pyg_piece_at(&t[0], k, &p);
+    for (; k < last; k++, pyg_piece_next(&t[0], &p))
+        fn(p.n, pyg_span_at(&t[1], p.i, p.j0), params->s, params->bias,
+           pyg_span_at(&t[0], p.i, p.j0));
+}
+
 static void clamp_span(const void *params, int64_t n, const float *x, float *y) {
     const pyg_clamp_params *p = params;
     pyg_k->clamp(n, x, p->min, p->max, y);
@@ -98,7 +113,17 @@ static void hardsigmoid_span(const void *params, int64_t n, const float *x, floa
 }
 
 void pyg_run_hardsigmoid(const pyg_task *task) { run_spans(task, NULL, hardsigmoid_span); }
-void pyg_run_scale(const pyg_task *task) { run_spans(task, NULL, scale_span); }
+
+void pyg_run_scale(const pyg_task *task) {
+    pyg_tensor t[2] = {*task->io.dst, *task->io.src[0]};
+    pyg_collapse(t, 2);
+    const scale_codes_fn direct = (scale_codes_fn)pyg_direct_for(PYG_SLOT(scale), t, 2);
+    if (direct != NULL)
+        scale_codes(task, t, direct);
+    else
+        run_spans(task, NULL, scale_span);
+}
+
 void pyg_run_clamp(const pyg_task *task) { run_spans(task, NULL, clamp_span); }
 void pyg_run_leaky_relu(const pyg_task *task) { run_spans(task, NULL, leaky_relu_span); }
 

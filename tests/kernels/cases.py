@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from kernels.kernel import DTYPES, UNARY_SLOTS, encoded, kernel, row_bytes
+from kernels.kernel import DIRECT, DTYPES, UNARY_SLOTS, encoded, kernel, row_bytes
 
 K, ROWS, TILE, HEAD, FFN = 576, 64, 64, 64, 1536
 
@@ -91,6 +91,15 @@ def _attention(slot: str) -> Case:
     return Case((TILE, s, 0.125, mask, top, total), s, 8 * TILE)
 
 
+def _direct(slot: str) -> Case:
+    """A slot on codes, named slot_dtype."""
+    dtype = slot.rpartition("_")[2]
+    a, b = (encoded(dtype, _numbers(FFN, seed=seed)) for seed in range(2))
+    y = np.zeros_like(a)
+    args = (FFN, a, 0.5, 0.1, y) if slot.startswith("scale") else (FFN, a, b, y)
+    return Case(args, y, (len(args) - 2) * a.nbytes)
+
+
 def typical(slot: str) -> Case:
     """Fresh operands for a slot."""
     dtype = next((name for name in DTYPES if slot.endswith(f"_f32_{name}")), None)
@@ -98,6 +107,8 @@ def typical(slot: str) -> Case:
         dtype = slot.partition("_")[2]
     if dtype is not None:
         return _typed(slot, dtype)
+    if slot in DIRECT:
+        return _direct(slot)
     if slot in ("pack_panel16", "gemm_tile"):
         return _matrix(slot)
     if slot in ("soft_max", "attn_softmax", "rope_norm", "rope_neox"):

@@ -49,6 +49,15 @@ def _signatures() -> dict[str, tuple]:
 
 
 SIGNATURES = _signatures()
+# direct slot: (slot it stands for, dtype), of csrc/kernels/direct_table.inc
+DIRECT = {
+    direct: (slot, dtype)
+    for slot, dtype, direct in re.findall(
+        r"^PYG_DIRECT\((\w+), +(\w+), +(\w+)\)$",
+        TABLE.with_name("direct_table.inc").read_text(),
+        re.MULTILINE,
+    )
+}
 UNARY_SLOTS = tuple(s for s, kinds in SIGNATURES.items() if kinds == (None, INT, POINTER, POINTER))
 GATED = ("swiglu", "geglu", "geglu_erf", "geglu_quick", "reglu")
 

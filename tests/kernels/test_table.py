@@ -7,6 +7,7 @@ import pytest
 from kernels import (
     test_attn_kernels,
     test_convert,
+    test_direct,
     test_dot,
     test_gemm,
     test_reduce,
@@ -21,6 +22,7 @@ from pyggml import _core
 MODULES = (
     test_attn_kernels,
     test_convert,
+    test_direct,
     test_dot,
     test_gemm,
     test_reduce,

@@ -20,9 +20,7 @@ V_INLINE void encode(v_store_fn store, int bytes, const float *src, void *dst, i
     for (; i + V_WIDTH <= n; i += V_WIDTH) store(p + i * bytes, v_load(src + i));
     if (i < n) {
         const int rest = (int)(n - i);
-        char window[V_WIDTH * 4];
-        store(window, v_load_n(src + i, rest));
-        for (int b = 0; b < rest * bytes; b++) p[i * bytes + b] = window[b];
+        store_tail(store, p + i * bytes, v_load_n(src + i, rest), rest * bytes);
     }
 }
 

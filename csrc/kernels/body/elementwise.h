@@ -4,8 +4,6 @@
 
 #include "kernels/body/common.h"
 
-typedef v_f32 (*v_binary_fn)(v_f32 a, v_f32 b);
-
 V_INLINE void binary(v_binary_fn op, int64_t n, const float *a, const float *b, float *y) {
     int64_t i = 0;
     for (; i + V_WIDTH <= n; i += V_WIDTH) v_store(y + i, op(v_load(a + i), v_load(b + i)));

@@ -1,0 +1,74 @@
+"""Direct kernels: on codes, the bits of decoding, the slot they stand for, and encoding."""
+
+import numpy as np
+import pytest
+from kernels.kernel import DIRECT, DTYPES, ISAS, guarded, kernel, same_bits, words
+
+SLOTS = set(DIRECT)
+FACTORS = {"scale": (0.75, -0.125)}  # what a slot of one operand takes besides
+
+every_isa = pytest.mark.parametrize("isa", ISAS)
+every_row = pytest.mark.parametrize("direct", DIRECT)
+
+
+def codes_of(dtype, seed):
+    """Every code once, in some order."""
+    size = 8 * DTYPES[dtype][1]
+    return np.random.default_rng(seed).permutation(1 << size).astype(words(dtype))
+
+
+def operands(slot, dtype, n=None):
+    count = 1 if slot in FACTORS else 2
+    return [codes_of(dtype, seed)[:n].copy() for seed in range(count)]
+
+
+def by_way_of_f32(isa, slot, dtype, inputs):
+    n = len(inputs[0])
+    wide = [np.zeros(n, np.float32) for _ in inputs]
+    for codes, x in zip(inputs, wide, strict=True):
+        kernel(isa, f"to_f32_{dtype}")(codes, x, n)
+    y, out = np.zeros(n, np.float32), np.zeros_like(inputs[0])
+    kernel(isa, slot)(n, *wide, *FACTORS.get(slot, ()), y)
+    kernel(isa, f"from_f32_{dtype}")(y, out, n)
+    return out
+
+
+def call(isa, slot, direct, inputs, y):
+    kernel(isa, direct)(len(y), *inputs, *FACTORS.get(slot, ()), y)
+    return y
+
+
+def test_the_table_names_what_it_says():
+    assert DIRECT
+    assert all(direct == f"{slot}_{dtype}" for direct, (slot, dtype) in DIRECT.items())
+
+
+@every_isa
+@every_row
+def test_every_code(isa, direct):
+    slot, dtype = DIRECT[direct]
+    inputs = operands(slot, dtype)
+    expected = by_way_of_f32(isa, slot, dtype, inputs)
+    assert same_bits(call(isa, slot, direct, inputs, np.zeros_like(inputs[0])), expected)
+
+
+@every_isa
+@every_row
+def test_lengths_and_guards(isa, direct):
+    """At guard pages, unaligned, and in place of each operand."""
+    slot, dtype = DIRECT[direct]
+    for n in (*range(36), 64, 77):
+        inputs = operands(slot, dtype, n)
+        expected = by_way_of_f32(isa, slot, dtype, inputs)
+        at_guards = [guarded(i).at_end(codes) for i, codes in enumerate(inputs)]
+        y = guarded(2).at_end(np.zeros_like(inputs[0]))
+        assert same_bits(call(isa, slot, direct, at_guards, y), expected)
+        size = inputs[0].itemsize
+        room = np.full(size * (n + 16) + 1, 9, np.uint8)
+        y = room[1 + 3 * size : 1 + (n + 3) * size].view(inputs[0].dtype)
+        assert same_bits(call(isa, slot, direct, inputs, y), expected)
+        assert (room[: 1 + 3 * size] == 9).all()
+        assert (room[1 + (n + 3) * size :] == 9).all()
+        for i in range(len(inputs)):
+            places = [codes.copy() for codes in inputs]
+            assert same_bits(call(isa, slot, direct, places, places[i]), expected)
