@@ -79,6 +79,7 @@ static void call_direct(const pyg_kernel_table *k) {
     k->mul_f16(K, a, b, y);
     k->div_f16(K, a, b, y);
     k->scale_f16(K, a, 0.5f, 0.1f, y);
+    y[0] = (float)k->sum_sqr_f16(K, a);
 }
 
 static void call_all(const pyg_kernel_table *k) {
@@ -95,11 +96,11 @@ static void call_all(const pyg_kernel_table *k) {
     k->decay_add(K, 0.5f, a, wide);
     call_direct(k);
     call_unary(k);
-    k->rms_norm(K, a, 1e-5f, y);
     y[0] = (float)k->sum(K, a);
+    y[0] = (float)k->sum_sqr(K, a);
     y[0] = (float)k->argmax(K, a);
     k->norm(K, a, 1e-5f, y);
-    k->l2_norm(K, a, 1e-5f, y);
+    k->scale_wide(K, a, 0.5, y);
     k->fwht(512, a, 0.5f, y);
     k->soft_max(TILE, a, 0.125f, b, 0.5f, y);
     k->rope_norm(PAIRS, a, b, b + PAIRS, y);

@@ -32,7 +32,6 @@
 #include "kernels/body/elementwise.h"
 #include "kernels/body/fwht.h"
 #include "kernels/body/gemm_tile.h"
-#include "kernels/body/norm.h"
 #include "kernels/body/reduce.h"
 #include "kernels/body/rope.h"
 #include "kernels/body/softmax.h"

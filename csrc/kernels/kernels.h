@@ -40,12 +40,14 @@
  * swiglu, geglu, geglu_erf, geglu_quick, reglu: silu, gelu ... relu of gate, times up: their error
  *     and one rounding more; y may be exactly one of the inputs.
  * decay_add: y = y * r + x in double, both operations rounded.
- * rms_norm: y = x / sqrt(mean(x^2) + eps). y may be x. n = 0 writes nothing.
- * sum: the sum of x, added up in double; only the order of the additions differs between sets.
+ * sum, sum_sqr: the sum of x and of x^2, added up in double (x^2 is exact there); only the order of
+ *     the additions differs between sets. sum_sqr_f16: sum_sqr of F16 codes, its bits.
+ * scale_wide: y = x * s within 2 units, s >= 0 and maybe outside of what F32 holds: up to 2^160,
+ *     down to 2^-160, 0, infinity and NaN. y may be x.
  * argmax: index of the first of the largest elements, or of the first NaN when there is one. n = 0
  *     gives -1.
- * norm: y = (x - m) / sqrt(v + eps), m the mean and v the mean of (x - m)^2. l2_norm: y = x /
- *     max(sqrt(sum x^2), eps). Means and sums are kept in double. y may be x.
+ * norm: y = (x - m) / sqrt(v + eps), m the mean and v the mean of (x - m)^2, both kept in double. y
+ *     may be x.
  * fwht: the Walsh-Hadamard transform of x * scale in natural order, y[i] = sum over j of
  *     (-1)^popcount(i & j) * scale * x[j]; n a power of two. y may be x. Bit-identical everywhere.
  * soft_max: y = softmax(x * scale + mask) over the elements of x and one more score, `sink`, which

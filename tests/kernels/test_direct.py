@@ -2,10 +2,21 @@
 
 import numpy as np
 import pytest
-from kernels.kernel import DIRECT, DTYPES, ISAS, guarded, kernel, same_bits, words
+from kernels.kernel import (
+    DIRECT,
+    DTYPES,
+    ISAS,
+    SIGNATURES,
+    decoded,
+    encoded,
+    guarded,
+    kernel,
+    same_bits,
+    words,
+)
 
 SLOTS = set(DIRECT)
-FACTORS = {"scale": (0.75, -0.125)}  # what a slot of one operand takes besides
+FACTORS = {"scale": (0.75, -0.125), "sum_sqr": ()}  # what a slot of one operand takes besides
 
 every_isa = pytest.mark.parametrize("isa", ISAS)
 every_row = pytest.mark.parametrize("direct", DIRECT)
@@ -18,8 +29,11 @@ def codes_of(dtype, seed):
 
 
 def operands(slot, dtype, n=None):
-    count = 1 if slot in FACTORS else 2
-    return [codes_of(dtype, seed)[:n].copy() for seed in range(count)]
+    """Codes for a slot; finite ones where it adds them all up."""
+    operands = [codes_of(dtype, seed) for seed in range(1 if slot in FACTORS else 2)]
+    if SIGNATURES[slot][0] is not None:
+        operands = [codes[np.isfinite(decoded(dtype, codes))] for codes in operands]
+    return [codes[:n].copy() for codes in operands]
 
 
 def by_way_of_f32(isa, slot, dtype, inputs):
@@ -27,6 +41,8 @@ def by_way_of_f32(isa, slot, dtype, inputs):
     wide = [np.zeros(n, np.float32) for _ in inputs]
     for codes, x in zip(inputs, wide, strict=True):
         kernel(isa, f"to_f32_{dtype}")(codes, x, n)
+    if SIGNATURES[slot][0] is not None:
+        return np.array(kernel(isa, slot)(n, *wide))
     y, out = np.zeros(n, np.float32), np.zeros_like(inputs[0])
     kernel(isa, slot)(n, *wide, *FACTORS.get(slot, ()), y)
     kernel(isa, f"from_f32_{dtype}")(y, out, n)
@@ -34,6 +50,9 @@ def by_way_of_f32(isa, slot, dtype, inputs):
 
 
 def call(isa, slot, direct, inputs, y):
+    """What the kernel returns, or what it wrote to y."""
+    if SIGNATURES[direct][0] is not None:
+        return np.array(kernel(isa, direct)(len(y), *inputs))
     kernel(isa, direct)(len(y), *inputs, *FACTORS.get(slot, ()), y)
     return y
 
@@ -72,3 +91,16 @@ def test_lengths_and_guards(isa, direct):
         for i in range(len(inputs)):
             places = [codes.copy() for codes in inputs]
             assert same_bits(call(isa, slot, direct, places, places[i]), expected)
+
+
+@every_isa
+@pytest.mark.parametrize("direct", [d for d in DIRECT if SIGNATURES[d][0] is not None])
+def test_sums_of_what_is_not_finite(isa, direct):
+    slot, dtype = DIRECT[direct]
+    for n in (1, 9, 33):
+        for i in range(n):
+            for value in (np.inf, np.nan):
+                x = np.ones(n, np.float32)
+                x[i] = value
+                codes = encoded(dtype, x)
+                np.testing.assert_equal(kernel(isa, direct)(n, codes), kernel(isa, slot)(n, x))

@@ -1,4 +1,4 @@
-"""sum, argmax, norm, l2_norm and the Walsh-Hadamard transform."""
+"""sum, sum_sqr, scale_wide, argmax, norm and the Walsh-Hadamard transform."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 from kernels.kernel import ISAS, guarded, kernel, moved, same_bits
 from kernels.test_vec import LENGTHS, assert_close, numbers, run_unary
 
-SLOTS = {"sum", "argmax", "norm", "l2_norm", "fwht"}
+SLOTS = {"sum", "sum_sqr", "scale_wide", "argmax", "norm", "fwht"}
 
 every_isa = pytest.mark.parametrize("isa", ISAS)
 
@@ -75,24 +75,49 @@ def test_norm(isa):
 
 
 @every_isa
-def test_l2_norm(isa):
-    call = kernel(isa, "l2_norm")
+def test_sum_sqr(isa):
+    call = kernel(isa, "sum_sqr")
+    for n in (*LENGTHS, 2048):
+        x = numbers(n)
+        exact = math.fsum(x.astype(np.float64) ** 2)
+        total = call(n, guarded(0).at_end(x))
+        assert abs(total - exact) <= n * 2.0**-53 * exact
+        assert call(n, moved(x, 4, poison=0xFF)) == total
+    for size in (1e-45, 1e-30, 3e38):
+        x = np.full(9, size, np.float32)
+        assert call(9, x) == pytest.approx(9 * float(x[0]) ** 2, rel=1e-15)
+    for n in (1, 9, 33):
+        for i in range(n):
+            x = np.ones(n, np.float32)
+            x[i] = -np.inf
+            assert call(n, x) == np.inf
+            x[i] = np.nan
+            assert np.isnan(call(n, x))
+
+
+@every_isa
+def test_scale_wide(isa):
+    call = kernel(isa, "scale_wide")
     for n in LENGTHS:
         x = numbers(n)
-        y = run_unary(lambda n, x, y: call(n, x, 1e-5, y), x)
-        exact = x / max(np.linalg.norm(x.astype(np.float64)), 1e-5)
-        assert_close(y, exact, 4)
-    for scale in (1e-45, 1e-40, 1e-30, 1e30, 3e38):
-        x = np.full(9, scale, np.float32)
-        call(9, x, 0.0, y := np.zeros(9, np.float32))
-        assert_close(y, np.full(9, 1 / 3), 4)
-    x = np.float32([3e-6, 4e-6])
-    call(2, x, 1.0, y := np.zeros(2, np.float32))
-    assert_close(y, x.astype(np.float64), 2)
-    for bad in (np.nan, np.inf):
-        call(3, np.float32([1, bad, 2]), 1.0, y := np.zeros(3, np.float32))
-        assert np.isnan(y[1])
-        assert np.isnan(y[0]) == np.isnan(bad)
+        y = run_unary(lambda n, x, y: call(n, x, 1 / 3, y), x)
+        assert_close(y, x.astype(np.float64) / 3, 2)
+    for power in (*range(-160, 161, 8), -101, -100, 100, 101):
+        s = 1.2345678 * 2.0**power
+        size = 2.0 ** np.clip(-power, -125, 126)  # the product is near 1 where F32 allows it
+        for x in (numbers(33) * np.float32(size / 512), np.float32([1e-45, -1e-40, 1e38, 0])):
+            y = np.zeros(len(x), np.float32)
+            call(len(x), x, s, y)
+            exact = x.astype(np.float64) * s
+            fits = np.abs(exact) < 3.4e38
+            assert_close(y[fits], exact[fits], 2)
+            assert (y[~fits] == np.copysign(np.inf, exact[~fits])).all()
+    edge = np.float32([0, 1, -2, np.inf, np.nan])
+    for s in (0.0, np.inf, np.nan):
+        y = np.zeros(5, np.float32)
+        call(5, edge, s, y)
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(y, edge * np.float32(s))
 
 
 def rounds(x, scale):

@@ -117,11 +117,18 @@ def test_norm_of_values_far_from_zero():
     check_op(pg.ops.norm, [1e6 + rand(5, 300, scale=10.0)], oracle.norm, dtypes=("f32",))
 
 
-@every_norm
+@pytest.mark.parametrize("name", [*NORMS, "rms_norm"])
 @pytest.mark.parametrize("scale", [1e-30, 1e-18, 1e18, 1e37])
 def test_norms_of_large_and_small_values(name, scale):
     fn, ref = functions(name)
     check_op(fn, [rand(4, 50, scale=scale)], ref, params={"eps": 0.0}, dtypes=("f32",))
+
+
+@pytest.mark.parametrize("name", ["l2_norm", "rms_norm"])
+@pytest.mark.parametrize("scale", [1e-6, 1e4])
+def test_rows_of_codes_longer_than_a_piece(name, scale):
+    fn, ref = functions(name)
+    check_op(fn, [rand(3, 5001, scale=scale)], ref, params={"eps": 0.0}, dtypes=("f16", "f32"))
 
 
 def test_rows_without_a_direction():

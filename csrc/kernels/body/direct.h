@@ -45,4 +45,25 @@ static void K(scale_f16)(int64_t n, const void *x, float s, float bias, void *y)
     scaled_codes(v_load_f16, v_store_f16, 2, n, x, s, bias, y);
 }
 
+/* In the order of sum_sqr. */
+V_INLINE double sum_sqr_codes(v_load_fn load, int bytes, int64_t n, const char *x) {
+    v_wide even = v_wide_zero(), odd = even;
+    int64_t i = 0;
+    for (; i + 2 * V_WIDTH <= n; i += 2 * V_WIDTH) {
+        even = v_wide_square(even, load(x + i * bytes));
+        odd = v_wide_square(odd, load(x + (i + V_WIDTH) * bytes));
+    }
+    for (; i < n; i += V_WIDTH) {
+        const char *at = x + i * bytes;
+        const int64_t left = n - i;
+        even = v_wide_square(even,
+                             left >= V_WIDTH ? load(at) : load_tail(load, at, (int)left * bytes));
+    }
+    return v_wide_sum(even) + v_wide_sum(odd);
+}
+
+static double K(sum_sqr_f16)(int64_t n, const void *x) {
+    return sum_sqr_codes(v_load_f16, 2, n, x);
+}
+
 #endif

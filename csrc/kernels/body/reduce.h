@@ -1,4 +1,4 @@
-/* sum, argmax, norm, l2_norm. Sums are kept in double: a row may be long, or cancel. */
+/* sum, sum_sqr, scale_wide, norm, argmax. Sums are kept in double: a row may be long, or cancel. */
 #ifndef PYG_KERNELS_BODY_REDUCE_H
 #define PYG_KERNELS_BODY_REDUCE_H
 
@@ -18,7 +18,7 @@ static double K(sum)(int64_t n, const float *x) {
     return v_wide_sum(even) + v_wide_sum(odd);
 }
 
-V_INLINE double sum_of_squares(int64_t n, const float *x) {
+static double K(sum_sqr)(int64_t n, const float *x) {
     v_wide even = v_wide_zero(), odd = even;
     int64_t i = 0;
     for (; i + 2 * V_WIDTH <= n; i += 2 * V_WIDTH) {
@@ -33,7 +33,7 @@ V_INLINE double sum_of_squares(int64_t n, const float *x) {
 }
 
 /* y = x * s, where s itself may be outside of what F32 holds well: a power of two goes first. */
-V_INLINE void scaled_far(int64_t n, const float *x, double s, float *y) {
+static void K(scale_wide)(int64_t n, const float *x, double s, float *y) {
     if (s > 0x1p100) {
         scaled(n, x, 0x1p64f, 0.0f, y);
         scaled(n, y, (float)(s * 0x1p-64), 0.0f, y);
@@ -58,14 +58,8 @@ static void K(norm)(int64_t n, const float *x, float eps, float *y) {
         const int rest = (int)(n - i);
         v_store_n(y + i, v_sub(v_sub(v_load_n(x + i, rest), vh), vl), rest);
     }
-    const double variance = sum_of_squares(n, y) / (double)n;
-    scaled_far(n, y, 1.0 / v_sqrt1_wide(variance + (double)eps), y);
-}
-
-/* The comparison keeps a NaN norm. */
-static void K(l2_norm)(int64_t n, const float *x, float eps, float *y) {
-    const double norm = v_sqrt1_wide(sum_of_squares(n, x)), least = (double)eps;
-    scaled_far(n, x, 1.0 / (norm < least ? least : norm), y);
+    const double variance = K(sum_sqr)(n, y) / (double)n;
+    K(scale_wide)(n, y, 1.0 / v_sqrt1_wide(variance + (double)eps), y);
 }
 
 /* First the largest value and whether there is a NaN, then where it is. */

@@ -51,7 +51,6 @@ static inline v_f32 v_flip(v_f32 y, v_f32 s) {
 }
 static inline v_f32 v_coarse(v_f32 a) { return _mm256_and_ps(a, v_bits(0xFFFFF000u)); }
 static inline v_f32 v_sqrt(v_f32 a) { return _mm256_sqrt_ps(a); }
-static inline float v_sqrt1(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
 static inline v_mask v_eq(v_f32 a, v_f32 b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 static inline v_mask v_lt(v_f32 a, v_f32 b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 static inline v_f32 v_select(v_mask m, v_f32 yes, v_f32 no) { return _mm256_blendv_ps(no, yes, m); }

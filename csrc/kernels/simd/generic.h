@@ -72,7 +72,6 @@ static inline v_f32 v_flip(v_f32 y, v_f32 s) {
 }
 static inline v_f32 v_coarse(v_f32 a) { return pyg_float_of(pyg_bits_of(a) & 0xFFFFF000u); }
 static inline v_f32 v_sqrt(v_f32 a) { return sqrtf(a); }
-static inline float v_sqrt1(float x) { return sqrtf(x); }
 static inline v_mask v_eq(v_f32 a, v_f32 b) { return a == b; }
 static inline v_mask v_lt(v_f32 a, v_f32 b) { return a < b; }
 static inline v_f32 v_select(v_mask m, v_f32 yes, v_f32 no) { return m ? yes : no; }
