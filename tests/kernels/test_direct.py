@@ -49,6 +49,18 @@ def by_way_of_f32(isa, slot, dtype, inputs):
     return out
 
 
+def as_expected(isa, slot, dtype, inputs, y):
+    """Bit for bit, but for NaN of two NaN: C lets the compiler choose whose payload remains."""
+    expected = by_way_of_f32(isa, slot, dtype, inputs)
+    if y.shape != expected.shape or y.dtype != expected.dtype:
+        return False
+    if len(inputs) == 1 or y.ndim == 0:
+        return same_bits(y, expected)
+    both_nan = np.logical_and(*(np.isnan(decoded(dtype, codes)) for codes in inputs))
+    other = by_way_of_f32(isa, slot, dtype, inputs[::-1])
+    return ((y == expected) | both_nan & (y == other)).all()
+
+
 def call(isa, slot, direct, inputs, y):
     """What the kernel returns, or what it wrote to y."""
     if SIGNATURES[direct][0] is not None:
@@ -67,8 +79,8 @@ def test_the_table_names_what_it_says():
 def test_every_code(isa, direct):
     slot, dtype = DIRECT[direct]
     inputs = operands(slot, dtype)
-    expected = by_way_of_f32(isa, slot, dtype, inputs)
-    assert same_bits(call(isa, slot, direct, inputs, np.zeros_like(inputs[0])), expected)
+    y = call(isa, slot, direct, inputs, np.zeros_like(inputs[0]))
+    assert as_expected(isa, slot, dtype, inputs, y)
 
 
 @every_isa
@@ -78,19 +90,19 @@ def test_lengths_and_guards(isa, direct):
     slot, dtype = DIRECT[direct]
     for n in (*range(36), 64, 77):
         inputs = operands(slot, dtype, n)
-        expected = by_way_of_f32(isa, slot, dtype, inputs)
         at_guards = [guarded(i).at_end(codes) for i, codes in enumerate(inputs)]
         y = guarded(2).at_end(np.zeros_like(inputs[0]))
-        assert same_bits(call(isa, slot, direct, at_guards, y), expected)
+        assert as_expected(isa, slot, dtype, inputs, call(isa, slot, direct, at_guards, y))
         size = inputs[0].itemsize
         room = np.full(size * (n + 16) + 1, 9, np.uint8)
         y = room[1 + 3 * size : 1 + (n + 3) * size].view(inputs[0].dtype)
-        assert same_bits(call(isa, slot, direct, inputs, y), expected)
+        assert as_expected(isa, slot, dtype, inputs, call(isa, slot, direct, inputs, y))
         assert (room[: 1 + 3 * size] == 9).all()
         assert (room[1 + (n + 3) * size :] == 9).all()
         for i in range(len(inputs)):
             places = [codes.copy() for codes in inputs]
-            assert same_bits(call(isa, slot, direct, places, places[i]), expected)
+            y = call(isa, slot, direct, places, places[i])
+            assert as_expected(isa, slot, dtype, inputs, y)
 
 
 @every_isa
