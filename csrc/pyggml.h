@@ -114,6 +114,10 @@ pyg_status pyg_graph_const(pyg_graph *graph, const pyg_tensor *tensor, const cha
 pyg_status pyg_graph_op(pyg_graph *graph, int op, const int32_t *src, int n_src, const void *params,
                         int32_t *id);
 
+/* Takes back the nodes from number n_nodes on, so that a caller whose last node fails can undo what
+ * it made for it. */
+pyg_status pyg_graph_truncate(pyg_graph *graph, int32_t n_nodes);
+
 /* Gives a node a name for messages; cut at PYG_MAX_NAME - 1 bytes. */
 pyg_status pyg_graph_set_name(pyg_graph *graph, int32_t id, const char *name);
 

@@ -55,6 +55,7 @@ cdef extern from "pyggml.h" nogil:
                                int writable, int32_t *id)
     pyg_status pyg_graph_op(pyg_graph *graph, int op, const int32_t *src, int n_src,
                             const void *params, int32_t *id)
+    pyg_status pyg_graph_truncate(pyg_graph *graph, int32_t n_nodes)
     pyg_status pyg_graph_set_name(pyg_graph *graph, int32_t id, const char *name)
 
     ctypedef struct pyg_node_info:

@@ -325,6 +325,13 @@ cdef class Graph:
             check(pyg_graph_op(self.ptr, op, src, <int>n_src, packed, &node))
         return node
 
+    def truncate(self, int32_t n_nodes):
+        """Takes back the nodes from number n_nodes on, with what they keep alive."""
+        with self.lock:
+            check(pyg_graph_truncate(self.ptr, n_nodes))
+            while self.owners and self.owners[-1][0] >= n_nodes:
+                self.owners.pop()
+
     def set_name(self, int32_t node, str name not None):
         """Names a node in messages."""
         raw = encode_name(name, "name")

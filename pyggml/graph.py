@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pyggml import _core
 from pyggml.dtypes import dtype as as_dtype
 from pyggml.dtypes import f32
@@ -31,6 +33,7 @@ class Graph:
         self._core = _core.Graph()
         self._lock = RLock()  # for what Python adds to the core: see docs/threads.md
         self._consts: dict[int, tuple[Tensor, Node]] = {}
+        self._copies: set[int] = set()  # constants that are copies of what was given
         self._defaults: dict[str, Any] = {}  # dense bytes of an input that a run may leave out
 
     def input(
@@ -71,7 +74,10 @@ class Graph:
         return node
 
     def const(self, value: Any, name: str | None = None) -> Node:
-        """A Tensor (or numpy array) captured without a copy; the same Tensor gives the same node.
+        """A Tensor or array as a node, by reference; the same Tensor gives the same node.
+
+        An array that `pyggml.tensor` must copy (not dense, not native-endian, unaligned, a list) is
+        captured as it is now, and is read-only: nobody would see what is written into the copy.
 
         Args:
             value: a Tensor, or what `pyggml.tensor` takes.
@@ -80,16 +86,31 @@ class Graph:
         Raises:
             DTypeError: an array whose dtype is none of pyggml's.
         """
-        t = value if isinstance(value, Tensor) else tensor(value, name)
+        if isinstance(value, Tensor):
+            return self._capture(value, name)
+        t = tensor(value, name)
+        return self._capture(t, name, copied=_is_copy(t, value))
+
+    def _capture(self, t: Tensor, name: str | None = None, *, copied: bool = False) -> Node:
         with self._lock:  # two threads give one tensor one node
             known = self._consts.get(id(t))
             if known is not None:
                 return known[1]
             label = name or t.name or ""
-            number = self._core.const(t.raw(), t.dtype.id, t.shape, label, t.writable)
+            writable = t.writable and not copied
+            number = self._core.const(t.raw(), t.dtype.id, t.shape, label, writable)
             node = Node(self, number)
             self._consts[id(t)] = (t, node)
+            if copied:
+                self._copies.add(number)
         return node
+
+    def _forget(self, n: int) -> None:
+        """Takes back the nodes from number n on; the caller holds the lock."""
+        self._core.truncate(n)
+        while self._consts and next(reversed(self._consts.values()))[1].id >= n:
+            self._consts.popitem()
+        self._copies.difference_update([i for i in self._copies if i >= n])
 
     def compile(
         self,
@@ -135,7 +156,8 @@ class Graph:
 
     def nodes(self) -> list[Node]:
         """All nodes in build order."""
-        return [Node(self, i) for i in range(len(self))]
+        with self._lock:
+            return [Node(self, i) for i in range(len(self))]
 
     def to_dot(self) -> str:
         """The graph in Graphviz's language: inputs, constants, ops, outlined writes.
@@ -167,3 +189,11 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"<Graph of {len(self)} nodes>"
+
+
+def _is_copy(t: Tensor, value: Any) -> bool:
+    """Whether t, made from the value, has other memory than the value."""
+    if isinstance(value, (list, tuple)):
+        return True
+    # What shares its memory gives the same memory again.
+    return t.nbytes > 0 and not np.may_share_memory(np.asarray(value), t.raw())

@@ -12,7 +12,14 @@ import numpy as np
 from pyggml import _core
 from pyggml.dtypes import DTYPES, DType, f32, f64
 from pyggml.dtypes import dtype as as_dtype
-from pyggml.errors import DTypeError, GraphError, ParameterError, PyggmlError, ShapeError
+from pyggml.errors import (
+    DTypeError,
+    GraphError,
+    ParameterError,
+    PyggmlError,
+    ReadOnlyError,
+    ShapeError,
+)
 from pyggml.tensor import Tensor, _from_numbers, tensor
 
 if TYPE_CHECKING:
@@ -25,6 +32,7 @@ _OPS = {row["name"]: number for number, row in enumerate(_core.op_table())}
 _OPERANDS = {row["name"]: row["operands"] for row in _core.op_table()}
 _F32_MAX = float(np.finfo(np.float32).max)
 _SCALARS = (bool, int, float, np.bool_, np.integer, np.floating)
+_COPY_HINT = " (it was given as numbers or an array that must be copied: write into a Tensor)"
 _INDICES = ("ids", "pos")  # operands that are integers whatever the others are
 
 
@@ -339,8 +347,10 @@ def as_node(graph: Graph, value: Any, kind: DType = f32) -> Node:
     if isinstance(value, _SCALARS):
         with np.errstate(over="ignore"):
             number = np.float32(value)
-        return graph.const(Tensor.from_raw(number.reshape(1), (), f32))
-    return graph.const(tensor(_from_numbers(value, kind)) if _is_list(value) else value)
+        return graph._capture(Tensor.from_raw(number.reshape(1), (), f32), copied=True)
+    if _is_list(value):
+        return graph._capture(tensor(_from_numbers(value, kind)), copied=True)
+    return graph.const(value)
 
 
 def _constant(graph: Graph, op: str, i: int, value: Any, operands: tuple[Any, ...]) -> Node:
@@ -392,26 +402,52 @@ def call_op(op: str, *operands: Any, **params: Any) -> Node:
             graph = value._graph
     if graph is None:
         raise GraphError(f"{op}: no operand belongs to a graph; make one with g.input or g.const")
-    ids = []
-    for i, value in enumerate(operands):
-        if isinstance(value, Node):
-            ids.append(value._id)
-        elif value is None:
-            ids.append(-1)
-        else:
-            with _operand_errors(op, min(i, len(_OPERANDS[op]) - 1)):
-                ids.append(_constant(graph, op, i, value, operands)._id)
-    while ids and ids[-1] == -1:
-        ids.pop()
-    if "dtype" in params:
-        params["dtype"] = -1 if params["dtype"] is None else as_dtype(params["dtype"]).id
-    try:
-        return Node(graph, graph._core.op(_OPS[op], ids, params))
-    except DTypeError as e:
-        roots = [graph._core.node(graph._core.node(i)[5]) for i in ids if i >= 0]
-        if any(kind == f64.id and number == _core.NODE_CONST for number, _, _, kind, *_ in roots):
-            raise DTypeError(f"{e} (a float64 array: .astype(np.float32) rounds it)") from None
-        raise
+    with all_or_none(graph):
+        ids = []
+        for i, value in enumerate(operands):
+            if isinstance(value, Node):
+                ids.append(value._id)
+            elif value is None:
+                ids.append(-1)
+            else:
+                with _operand_errors(op, min(i, len(_OPERANDS[op]) - 1)):
+                    ids.append(_constant(graph, op, i, value, operands)._id)
+        while ids and ids[-1] == -1:
+            ids.pop()
+        if "dtype" in params:
+            params["dtype"] = -1 if params["dtype"] is None else as_dtype(params["dtype"]).id
+        try:
+            return Node(graph, graph._core.op(_OPS[op], ids, params))
+        except (DTypeError, ReadOnlyError) as e:
+            raise type(e)(f"{e}{_hint(graph, op, e, ids)}") from None
+
+
+def _hint(graph: Graph, op: str, e: PyggmlError, ids: list[int]) -> str:
+    """What the caller may not know about a constant among the operands that were refused."""
+    if isinstance(e, ReadOnlyError):
+        written = graph._core.node(ids[_OPERANDS[op].index("dst")])[5]
+        return _COPY_HINT if written in graph._copies else ""
+    nodes = [graph._core.node(graph._core.node(i)[5]) for i in ids if i >= 0]
+    wide = any(kind == f64.id and number == _core.NODE_CONST for number, _, _, kind, *_ in nodes)
+    return " (a float64 array: .astype(np.float32) rounds it)" if wide else ""
+
+
+class all_or_none:  # noqa: N801 - reads as what it is, a statement
+    """While it lasts no other thread adds nodes, and an exception takes back those added in it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def __enter__(self) -> None:
+        self._graph._lock.acquire()
+        self._n = len(self._graph)
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        try:
+            if kind is not None:
+                self._graph._forget(self._n)
+        finally:
+            self._graph._lock.release()
 
 
 def _binary(op: str, a: Any, b: Any) -> Node:

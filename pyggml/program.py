@@ -39,6 +39,7 @@ class Program:
         self._known = {name for name, _, _ in self._inputs}
         self._defaults = {k: v for k, v in graph._defaults.items() if k in self._known}
         self._many = many
+        self._shown = _constants_of(graph, outputs)
 
     @property
     def inputs(self) -> dict[str, tuple[tuple[int, ...], DType]]:
@@ -71,7 +72,8 @@ class Program:
         Args:
             *unnamed: nothing: inputs go by name.
             out: array, or sequence of arrays, to fill instead of new ones: dense, of the outputs'
-                shapes and dtypes.
+                shapes and dtypes, in memory that neither another of them nor a constant that is
+                returned uses.
             **inputs: one array (or what numpy.asarray takes) an input; those with a default may
                 be left out. Only numpy's "safe" casts are made; the numbers of a list are rounded
                 to a float dtype, as by `tensor`.
@@ -83,6 +85,7 @@ class Program:
         Raises:
             GraphError: a missing, unknown or unnamed input, or the Program is running in another
                 thread.
+            ParameterError: arrays of `out` that are too many or too few, or that overlap.
             ShapeError, DTypeError: an input that does not match.
             RowIndexError: get_rows or set_rows met an index outside the table.
             KeyboardInterrupt: Ctrl-C stopped the run between two nodes.
@@ -180,12 +183,37 @@ class Program:
                 raise DTypeError(f"out[{i}]: an array of {numpy_dtype} expected")
             if array.shape != wanted or not array.flags.c_contiguous or not array.flags.writeable:
                 raise ShapeError(f"out[{i}]: a dense writable array of shape {wanted} expected")
+        self._check_apart(arrays)
         return arrays
+
+    def _check_apart(self, arrays: list[np.ndarray[Any, Any]]) -> None:
+        """Results are written in turn: none may go where another goes or comes from."""
+        places = [(*_span(a), f"out[{i}]") for i, a in enumerate(arrays)]
+        places += [(*_span(t.raw()), "a constant that is returned") for t in self._shown]
+        places = sorted(place for place in places if place[0] < place[1])
+        end, last = 0, ""
+        for start, stop, name in places:
+            if start < end and (name.startswith("out") or last.startswith("out")):
+                raise ParameterError(f"{last} and {name} overlap in memory")
+            if stop > end:
+                end, last = stop, name
 
     def __repr__(self) -> str:
         takes = ", ".join(f"{n} {s} {k.name}" for n, s, k in self._inputs)
         gives = ", ".join(f"{s} {k.name}" for s, k in self._outputs)
         return f"<Program ({takes}) -> {gives}; {self.n_nodes} nodes, {self.threads} threads>"
+
+
+def _constants_of(graph: Graph, outputs: tuple[Node, ...]) -> list[Tensor]:
+    """The Tensors of the graph in whose memory outputs lie."""
+    roots = {graph._core.node(n.id)[5] for n in outputs}
+    return [t for t, node in graph._consts.values() if node.id in roots]
+
+
+def _span(array: np.ndarray[Any, Any]) -> tuple[int, int]:
+    """Address of a dense array's first byte, and one past its last."""
+    start = array.__array_interface__["data"][0]
+    return start, start + array.nbytes
 
 
 def _raw_shape(shape: tuple[int, ...], kind: DType) -> tuple[int, ...]:

@@ -173,23 +173,27 @@ static pyg_status check_view(const pyg_op_row *row, const pyg_node *node) {
     return PYG_OK;
 }
 
-/* First byte and one past the last byte that a node's tensor touches, counted from its root. */
-static void span_of(const pyg_node *node, size_t *first, size_t *end) {
-    *first = node->root_off;
-    *end = node->root_off + pyg_extent_bytes(&node->t);
+/* Constants meet by address, since two of them may lie over the same memory; the rest by root. */
+static bool share_bytes(const pyg_node *a, const pyg_node *b) {
+    const size_t n_a = pyg_extent_bytes(&a->t), n_b = pyg_extent_bytes(&b->t);
+    uintptr_t at_a = a->root_off, at_b = b->root_off;
+    if (n_a == 0 || n_b == 0) return false;
+    if (a->t.data != NULL && b->t.data != NULL) {
+        at_a = (uintptr_t)a->t.data;
+        at_b = (uintptr_t)b->t.data;
+    } else if (a->root != b->root) {
+        return false;
+    }
+    return at_a < at_b + n_b && at_b < at_a + n_a;
 }
 
 /* A write whose other operands lie in the memory it writes would depend on the order of tasks. */
 static pyg_status check_overlap(const pyg_graph *g, const pyg_op_row *row, const int32_t *src,
                                 int n_src, int written) {
     const pyg_node *dst = &g->nodes[src[written]];
-    size_t first, end;
-    span_of(dst, &first, &end);
     for (int i = 0; i < n_src; i++) {
-        if (i == written || src[i] < 0 || g->nodes[src[i]].root != dst->root) continue;
-        size_t other_first, other_end;
-        span_of(&g->nodes[src[i]], &other_first, &other_end);
-        if (other_first < end && first < other_end)
+        if (i == written || src[i] < 0) continue;
+        if (share_bytes(&g->nodes[src[i]], dst))
             return pyg_fail(PYG_STATUS_graph,
                             "%s: %s lies in the memory of %s, which is written: copy it with cont "
                             "first",
@@ -235,6 +239,14 @@ static pyg_status gather_operands(const pyg_graph *g, const pyg_op_row *row, con
         operands[i] = (pyg_operand){node->t, node->name, node->writable};
         in->src[i] = &operands[i];
     }
+    return PYG_OK;
+}
+
+pyg_status pyg_graph_truncate(pyg_graph *graph, int32_t n_nodes) {
+    if (n_nodes < 0 || n_nodes > graph->n_nodes)
+        return pyg_fail(PYG_STATUS_graph, "truncate: a graph of %d nodes has no first %d",
+                        graph->n_nodes, n_nodes);
+    graph->n_nodes = n_nodes;
     return PYG_OK;
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyggml.node import all_or_none
 from pyggml.ops.join import _axis
 from pyggml.ops.views import permute, reshape
 
@@ -23,17 +24,21 @@ def reduce_along(
 ) -> Node:
     """The op fn, which makes one number of each row, along an axis; None: of all elements."""
     if axis is None:
-        return reshape(fn(reshape(x, -1)), (1,) * x.ndim if keepdims else ())
+        with all_or_none(x.graph):
+            return reshape(fn(reshape(x, -1)), (1,) * x.ndim if keepdims else ())
     place = _axis(name, axis, x.ndim)
     rest = [n for i, n in enumerate(x.shape) if i != place]
     kept = [1 if i == place else n for i, n in enumerate(x.shape)]
-    return reshape(fn(_last(x, place)), kept if keepdims else rest)
+    with all_or_none(x.graph):
+        return reshape(fn(_last(x, place)), kept if keepdims else rest)
 
 
 def scan_along(name: str, fn: Callable[[Node], Node], x: Node, axis: int | None) -> Node:
     """The op fn, which keeps the shape, along an axis; None: of all elements in a row."""
     if axis is None:
-        return fn(reshape(x, -1))
+        with all_or_none(x.graph):
+            return fn(reshape(x, -1))
     place = _axis(name, axis, x.ndim)
     order = list(range(x.ndim - 1))
-    return permute(fn(_last(x, place)), [*order[:place], x.ndim - 1, *order[place:]])
+    with all_or_none(x.graph):
+        return permute(fn(_last(x, place)), [*order[:place], x.ndim - 1, *order[place:]])

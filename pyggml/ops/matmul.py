@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyggml.errors import GraphError, ShapeError
 from pyggml.graph import Node, call_op
-from pyggml.node import as_node
+from pyggml.node import all_or_none, as_node
 from pyggml.ops.rows import _ids
 from pyggml.ops.views import reshape, transpose
 
@@ -88,7 +88,11 @@ def matmul(a: Any, b: Any, *, dtype: DTypeLike | None = None) -> Node:
     if not isinstance(a, Node) and not isinstance(b, Node):
         raise GraphError("matmul: no operand belongs to a graph; make one with g.input or g.const")
     graph = a.graph if isinstance(a, Node) else b.graph
-    left, right = as_node(graph, a), as_node(graph, b)
+    with all_or_none(graph):
+        return _matmul(as_node(graph, a), as_node(graph, b), dtype)
+
+
+def _matmul(left: Node, right: Node, dtype: DTypeLike | None) -> Node:
     if left.ndim == 0 or right.ndim == 0:
         raise ShapeError(f"matmul: a {left.shape} and b {right.shape}: a scalar has no product")
     inner = right.shape[-2] if right.ndim > 1 else right.shape[0]

@@ -10,6 +10,7 @@ import numpy as np
 
 from pyggml.errors import GraphError, ParameterError, ShapeError
 from pyggml.graph import Node, call_op
+from pyggml.node import all_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,14 +37,15 @@ def view(x: Node, index: Any) -> Node:
     _need_node("view", x)
     items = index if isinstance(index, tuple) else (index,)
     start, step, size, keep, new = _normalise(items, x.shape)
-    result = call_op("view", x, ndim=x.ndim, start=start, step=step, size=size, keep=keep)
-    if not new:
-        return result
-    shape = list(result.shape)
-    for axis in new:
-        shape.insert(axis, 1)
-    # C carries strides over new axes of length 1, so this is a view too
-    return call_op("reshape", result, ndim=len(shape), size=shape)
+    with all_or_none(x.graph):
+        result = call_op("view", x, ndim=x.ndim, start=start, step=step, size=size, keep=keep)
+        if not new:
+            return result
+        shape = list(result.shape)
+        for axis in new:
+            shape.insert(axis, 1)
+        # C carries strides over new axes of length 1, so this is a view too
+        return call_op("reshape", result, ndim=len(shape), size=shape)
 
 
 def reshape(x: Node, shape: int | Sequence[int]) -> Node:
@@ -65,7 +67,8 @@ def reshape(x: Node, shape: int | Sequence[int]) -> Node:
     except ShapeError:
         if prod(dims) != prod(x.shape) or min(dims, default=0) < 0:
             raise
-    return call_op("reshape", call_op("cont", x), ndim=len(dims), size=dims)
+    with all_or_none(x.graph):
+        return call_op("reshape", call_op("cont", x), ndim=len(dims), size=dims)
 
 
 def permute(x: Node, axes: Sequence[int]) -> Node:

@@ -1,4 +1,4 @@
-"""Programs: binding, outputs, writes, threads, shared arenas, lifetime, fork."""
+"""Programs: binding, outputs, threads, shared arenas, lifetime, fork."""
 
 from __future__ import annotations
 
@@ -219,83 +219,6 @@ def test_compile_refuses() -> None:
         g.compile([x, np.zeros(2)])
     with pytest.raises(pg.GraphError, match="output 1 is not a node"):
         pg._core.Program(g._core, [0, 7], 1, None)
-
-
-# ---- writes ----
-
-
-def test_writes_into_tensors_are_roots() -> None:
-    g = pg.Graph()
-    x = g.input("x", (3,))
-    cache, rows = pg.zeros((3,)), pg.zeros((4, 3))
-    pg.ops.cpy(x, cache)
-    pg.ops.set_rows(g.const(rows)[1:], x.reshape(1, 3), [2])
-    assert np.array_equal(g.compile(x)(x=[1, 2, 3]), [1, 2, 3])
-    assert np.array_equal(cache.numpy(), [1, 2, 3])
-    assert np.array_equal(rows.numpy()[3], [1, 2, 3])
-    assert not rows.numpy()[:3].any()
-
-
-def test_order_is_build_order() -> None:
-    g = pg.Graph()
-    x = g.input("x", (2,))
-    cache = pg.tensor(np.array([10, 20], np.float32))
-    c = g.const(cache)
-    before = c + 0.0
-    w = pg.ops.cpy(x, cache)
-    between = c + 0.0
-    pg.ops.cpy(x * 100, cache)
-    after = w + 0.0
-    program = g.compile([after, before, between])
-    r = program(x=[1, 2])
-    assert [a.tolist() for a in r] == [[100, 200], [10, 20], [1, 2]]
-    assert [a.tolist() for a in program(x=[3, 4])] == [[300, 400], [100, 200], [3, 4]]
-
-
-def test_writes_into_intermediates() -> None:
-    g = pg.Graph()
-    x, y = g.input("x", (3, 4)), g.input("y", (2, 2))
-    base = x * 1.0
-    w = pg.ops.cpy(y, base[1:, ::3])
-    program = g.compile([w, base])
-    expected = (a := rand(3, 4)).copy()
-    expected[1:, ::3] = b = rand(2, 2)
-    got = program(x=a, y=b)
-    assert np.array_equal(got[0], b)
-    assert np.array_equal(got[1], expected)
-    untouched = g.compile(base)  # nothing asks for the write
-    assert untouched.n_nodes == 2
-    assert np.array_equal(untouched(x=a), a)
-
-
-def test_read_only_memory() -> None:
-    array = rand(2, 2)
-    array.flags.writeable = False
-    g = pg.Graph()
-    x = g.input("x", (2, 2))
-    c = g.const(array, "weights")
-    for target in (c, c[0:2], c.T, c.reshape(2, 2)):
-        with pytest.raises(pg.ReadOnlyError, match="dst is read-only"):
-            pg.ops.cpy(x, target)
-        with pytest.raises(pg.ReadOnlyError):
-            pg.ops.set_rows(target, x, [0, 1])
-
-
-def test_failed_set_rows_writes_nothing() -> None:
-    g = pg.Graph()
-    table = pg.zeros((4, 2))
-    ids = g.input("ids", (3,), "i64")
-    pg.ops.set_rows(table, g.input("x", (3, 2)), ids)
-    got = g.compile(pg.ops.get_rows(g.const(table), ids))
-    ones = np.ones((3, 2), np.float32)
-    for bad, position in (([0, 1, 4], 2), ([-1, 9, 9], 0), ([0, 2**62, 1], 1)):
-        with pytest.raises(
-            pg.RowIndexError, match=rf"set_rows: ids\[{position}\] = {bad[position]}"
-        ):
-            got(x=ones, ids=bad)
-        assert not table.numpy().any()
-    got(x=ones, ids=[0, 1, 3])
-    assert table.numpy().sum() == 6
 
 
 # ---- threads ----
