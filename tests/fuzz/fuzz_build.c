@@ -6,7 +6,7 @@
 
 enum { TRIES = 12, MAX_ELEMENTS = 2048 };
 
-uint64_t fuzz_op_built[PYG_N_OPS], fuzz_op_tried[PYG_N_OPS];
+uint64_t fuzz_op_built[PYG_N_OPS], fuzz_op_tried[PYG_N_OPS], fuzz_aliases;
 
 /* An operand before it exists: a node of the graph, or the shape of a leaf to come. */
 typedef struct candidate {
@@ -246,8 +246,31 @@ static void loosen(fuzz_bytes *b, pyg_tensor *t) {
     }
 }
 
+/* A constant inside the memory of an earlier one, which restores it and compares it. */
+static bool add_alias(fuzz_graph *f, const pyg_tensor *spec, int32_t *id) {
+    fuzz_bytes *b = f->bytes;
+    if (f->n_leaves == 0 || !fuzz_one_in(b, 6)) return false;
+    fuzz_leaf *owner = &f->leaves[fuzz_pick(b, (uint32_t)f->n_leaves)];
+    pyg_tensor t = *spec;
+    loosen(b, &t);
+    const size_t bytes = pyg_extent_bytes(&t);
+    if (owner->is_input || bytes == 0 || bytes > owner->bytes) return false;
+    const size_t step =
+        pyg_dtype_row(t.dtype)->block == 1 ? (size_t)pyg_dtype_row(t.dtype)->bytes : 1;
+    t.data = owner->data + fuzz_pick(b, (uint32_t)((owner->bytes - bytes) / step + 1)) * step;
+    const bool writable = fuzz_pick(b, 3) > 0;
+    const pyg_status status = pyg_graph_const(f->g, &t, "alias", writable, id);
+    if (status == PYG_STATUS_no_memory) f->failed = true;
+    if (status != PYG_OK) return false;
+    if (writable) owner->writable = true;
+    fuzz_aliases++;
+    to_pool(f, *id);
+    return true;
+}
+
 static bool add_leaf(fuzz_graph *f, const pyg_tensor *spec, int32_t *id) {
     if (f->n_leaves == FUZZ_MAX_LEAVES) return false;
+    if (add_alias(f, spec, id)) return true;
     fuzz_bytes *b = f->bytes;
     fuzz_leaf *leaf = &f->leaves[f->n_leaves];
     pyg_tensor t = *spec;

@@ -28,6 +28,7 @@ typedef struct fuzz_graph {
 } fuzz_graph;
 
 extern uint64_t fuzz_op_built[PYG_N_OPS], fuzz_op_tried[PYG_N_OPS];
+extern uint64_t fuzz_aliases; /* constants made in the memory of another */
 
 /* Adds leaves and ops until the bytes or the room end. */
 void fuzz_build(fuzz_graph *f, fuzz_bytes *b);

@@ -164,12 +164,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 }
 
 int fuzz_report(uint64_t inputs) {
-    int missing = 0;
+    int missing = fuzz_aliases == 0;
     printf("graphs built %llu, run and compared %llu (%.1f ops each), index faults %llu, refused "
-           "%llu, isa %s\n",
+           "%llu, constants over another %llu, isa %s\n",
            (unsigned long long)n_built, (unsigned long long)n_run,
            n_run > 0 ? (double)n_nodes_run / (double)n_run : 0.0, (unsigned long long)n_faults,
-           (unsigned long long)n_refused, pyg_isa());
+           (unsigned long long)n_refused, (unsigned long long)fuzz_aliases, pyg_isa());
     for (int i = 0; i < PYG_N_OPS; i++) {
         const pyg_op_row *row = pyg_op_get(i);
         const uint64_t ran = row->run == NULL ? fuzz_op_built[i] : op_run[i];
