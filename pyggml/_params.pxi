@@ -2,10 +2,14 @@
 
 
 cdef int64_t as_i64(value, str op, bytes name) except? -1:
+    if isinstance(value, bool):  # an index for Python, but never meant as one
+        raise ParameterError(f"{op}: {name.decode()}: {value} is not an integer")
     try:
         return index(value)
-    except (OverflowError, TypeError) as e:
-        raise ParameterError(f"{op}: {name.decode()}: {e}") from None
+    except TypeError:
+        raise ParameterError(f"{op}: {name.decode()}: {value!r} is not an integer") from None
+    except OverflowError:
+        raise ParameterError(f"{op}: {name.decode()}: the integer passes 64 bits") from None
 
 
 cdef int pack_axes(const pyg_op_row *row, const pyg_param *p, value, char *field) except -1:
@@ -49,6 +53,10 @@ cdef int pack_param(const pyg_op_row *row, const pyg_param *p, value, char *fiel
             raise ParameterError(
                 f"{op}: {p.name.decode()} must be one of {', '.join(choices)}, got {value!r}")
         n = choices.index(value)
+    elif p.kind == PYG_KIND_BOOL:
+        if not (isinstance(value, (bool, int)) and value in (0, 1)):
+            raise ParameterError(f"{op}: {p.name.decode()}: True or False expected, got {value!r}")
+        n = value
     else:
         n = as_i64(value, op, p.name)
     memcpy(field, &n, sizeof(n))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
 from pyggml import _core
+from pyggml.call import call_op
+from pyggml.checks import as_int, as_name
 from pyggml.dtypes import dtype as as_dtype
 from pyggml.dtypes import f32
 from pyggml.errors import GraphError, ParameterError, ShapeError
-from pyggml.node import Node, call_op
+from pyggml.node import Node
 from pyggml.program import Program, _default_bytes
 from pyggml.tensor import Tensor, _shape_tuple, tensor
 
@@ -61,7 +62,7 @@ class Graph:
             DTypeError: a default that does not convert to the dtype.
             OutOfMemoryError: the default does not fit the machine.
         """
-        if name == "out":
+        if as_name("input", name) == "out":
             raise ParameterError("input: 'out' names the arrays that a Program fills")
         kind, dims = as_dtype(dtype), _shape_tuple(shape, f"input '{name}': ")
         if max(dims, default=0) >= 1 << 63:
@@ -85,7 +86,10 @@ class Graph:
 
         Raises:
             DTypeError: an array whose dtype is none of pyggml's.
+            ParameterError: a name that is no string.
         """
+        if name is not None:
+            as_name("const", name)
         if isinstance(value, Tensor):
             return self._capture(value, name)
         t = tensor(value, name)
@@ -135,7 +139,7 @@ class Graph:
 
         Raises:
             GraphError: a node of another graph.
-            ParameterError: threads outside 1..256.
+            ParameterError: threads outside 1..256, an arena that is none.
             OutOfMemoryError: the arena does not fit the machine.
         """
         if not isinstance(outputs, Node | Iterable):
@@ -145,7 +149,12 @@ class Graph:
         for node in nodes:
             if not isinstance(node, Node) or node.graph is not self:
                 raise GraphError(f"compile: {node!r} is not a node of this graph")
-        if threads is not None and not 1 <= operator.index(threads) <= _core.MAX_THREADS:
+        if arena is not None and not isinstance(arena, _core.Arena):
+            raise ParameterError(f"compile: arena: a pyggml.Arena expected, got {arena!r}")
+        if (
+            threads is not None
+            and not 1 <= as_int("compile: threads", threads) <= _core.MAX_THREADS
+        ):
             raise ParameterError(
                 f"compile: threads must be in [1, {_core.MAX_THREADS}], got {threads}"
             )
@@ -186,6 +195,9 @@ class Graph:
         from pyggml.drawing import draw
 
         draw(self, path)
+
+    def __reduce__(self) -> Never:
+        raise TypeError("a Graph refers to memory of this process: it is not pickled or copied")
 
     def __repr__(self) -> str:
         return f"<Graph of {len(self)} nodes>"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
 from pyggml import _core
+from pyggml.checks import as_int
 from pyggml.errors import DTypeError, GraphError, ParameterError, ShapeError
 from pyggml.node import Node
-from pyggml.tensor import Tensor, _check_room, _from_numbers
+from pyggml.tensor import _SCALARS, Tensor, _check_room, _from_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyggml.dtypes import DType
     from pyggml.graph import Graph
     from pyggml.profile import MemoryPlan, Profile
@@ -125,12 +125,15 @@ class Program:
             **inputs: as for a call.
 
         Raises:
-            ParameterError: fewer than one run.
+            ParameterError: fewer than one run, feeds that are not by name.
             OutOfMemoryError: no room for what `peak` needs.
             GraphError, ShapeError, DTypeError, RowIndexError: as for a call.
         """
         from pyggml.profile import Profile, measured_peak
 
+        if not isinstance(feeds or {}, Mapping):
+            raise ParameterError(f"profile: feeds are inputs by name, got {feeds!r}")
+        runs = as_int("profile: runs", runs)
         data = self._input_data({**(feeds or {}), **inputs})
         results = self._result_arrays(None)
         top = measured_peak(self.threads) if peak else None
@@ -198,6 +201,9 @@ class Program:
             if stop > end:
                 end, last = stop, name
 
+    def __reduce__(self) -> Never:
+        raise TypeError("a Program refers to memory of this process: it is not pickled or copied")
+
     def __repr__(self) -> str:
         takes = ", ".join(f"{n} {s} {k.name}" for n, s, k in self._inputs)
         gives = ", ".join(f"{s} {k.name}" for s, k in self._outputs)
@@ -225,7 +231,7 @@ def _dense_bytes(array: np.ndarray[Any, Any]) -> Any:
     return array.reshape(-1).view(np.uint8) if array.dtype.kind == "V" else array
 
 
-_LISTS = (list, tuple, bool, int, float)
+_LISTS = (list, tuple, *_SCALARS)
 
 
 def _listed(name: str, kind: DType, value: Any) -> np.ndarray[Any, Any]:
@@ -236,11 +242,21 @@ def _listed(name: str, kind: DType, value: Any) -> np.ndarray[Any, Any]:
         raise DTypeError(f"input '{name}': {e}") from None
 
 
+def _as_array(name: str, value: Any) -> np.ndarray[Any, Any]:
+    if isinstance(value, (Node, np.ma.MaskedArray)):
+        what = "a node" if isinstance(value, Node) else "a masked array"
+        raise DTypeError(f"input '{name}': {what} is no array of numbers")
+    array = np.asarray(value)
+    if array.dtype.kind in "OUSMm" and not isinstance(value, np.ndarray):
+        raise DTypeError(f"input '{name}': {type(value).__name__} is no array of numbers")
+    return array
+
+
 def _default_bytes(name: str, shape: tuple[int, ...], kind: DType, value: Any) -> Any:
     """What an input's default holds, copied, as dense bytes."""
     _check_room(f"the default of input '{name}'", shape, kind)
     if not isinstance(value, Tensor) and kind.numpy is not None:
-        value = _listed(name, kind, value) if isinstance(value, _LISTS) else np.asarray(value)
+        value = _listed(name, kind, value) if isinstance(value, _LISTS) else _as_array(name, value)
         try:
             value = np.broadcast_to(value, shape)
         except ValueError:
@@ -258,7 +274,7 @@ def _input_bytes(name: str, shape: tuple[int, ...], kind: DType, value: Any) -> 
         return value.raw()
     if kind.numpy is None:
         raise DTypeError(f"input '{name}': {kind.name} takes a Tensor (see Tensor.from_raw)")
-    array = _listed(name, kind, value) if isinstance(value, _LISTS) else np.asarray(value)
+    array = _listed(name, kind, value) if isinstance(value, _LISTS) else _as_array(name, value)
     if array.shape != shape:
         raise ShapeError(f"input '{name}': shape {shape} expected, got {array.shape}")
     if array.dtype != kind.numpy:

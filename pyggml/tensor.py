@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import operator
+from collections.abc import Iterable
 from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyggml import _core
+from pyggml.checks import as_ints, as_name
 from pyggml.dtypes import DTYPES, DType, f32, f64
 from pyggml.dtypes import dtype as as_dtype
 from pyggml.errors import DTypeError, OutOfMemoryError, ParameterError, ShapeError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from pyggml.dtypes import DTypeLike
 
+_SCALARS = (bool, int, float, np.bool_, np.integer, np.floating)  # numbers without a dtype
 _CHECK_ROOM_FROM = 1 << 26  # bytes below which asking the system costs more than it tells
 
 
@@ -39,7 +41,7 @@ class Tensor:
         self._bytes = data  # 1-D uint8, the dense bytes of the tensor
         self._dtype = dtype
         self._shape = shape
-        self._name = name
+        self._name = None if name is None else as_name("tensor", name)
 
     @classmethod
     def from_raw(
@@ -170,6 +172,16 @@ class Tensor:
         """(1, 0): CPU memory."""
         return (1, 0)
 
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, _SCALARS):
+            raise ParameterError("a Tensor is not compared with numbers: .numpy() is")
+        return self is other if isinstance(other, Tensor) else NotImplemented
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise ParameterError("a Tensor has no truth value: that of its numbers is .numpy()'s")
+
     def __len__(self) -> int:
         if not self._shape:
             raise TypeError("len() of a 0-d tensor")
@@ -183,13 +195,16 @@ class Tensor:
 
 def _shape_tuple(shape: int | Sequence[int], what: str = "") -> tuple[int, ...]:
     """The shape as plain ints, that of one axis may be an int; errors begin with `what`."""
+    what = f"{what}shape"
     if isinstance(shape, int | np.integer):
-        shape = (int(shape),)
-    dims = tuple(operator.index(n) for n in islice(shape, _core.MAX_DIMS + 1))
+        shape = (int(shape),) if not isinstance(shape, bool) else (shape,)
+    if isinstance(shape, Iterable) and not isinstance(shape, (str, bytes)):
+        shape = tuple(islice(shape, _core.MAX_DIMS + 1))  # it may be endless
+    dims = tuple(as_ints(what, shape))
     if len(dims) > _core.MAX_DIMS:
-        raise ShapeError(f"{what}shape: at most {_core.MAX_DIMS} axes")
+        raise ShapeError(f"{what}: at most {_core.MAX_DIMS} axes")
     if any(n < 0 for n in dims):
-        raise ShapeError(f"{what}shape {dims}: negative axis")
+        raise ShapeError(f"{what} {dims}: negative axis")
     return dims
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pyggml.checks import as_axis, as_ints
 from pyggml.errors import ShapeError
 from pyggml.graph import Node, call_op
-from pyggml.ops.views import _as_int
 from pyggml.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -21,14 +21,6 @@ __all__ = ["concat", "pad", "repeat"]
 
 def _ndim(x: Any) -> int:
     return x.ndim if isinstance(x, (Node, Tensor)) else np.ndim(x)
-
-
-def _axis(op: str, axis: int, ndim: int) -> int:
-    """The axis counted from the start."""
-    number = _as_int(op, axis)
-    if not -ndim <= number < ndim:
-        raise ShapeError(f"{op}: axis {number} is outside the {ndim} axes of the operand")
-    return number % ndim
 
 
 def concat(a: Any, b: Any, axis: int = -1, *, dtype: DTypeLike | None = None) -> Node:
@@ -50,7 +42,7 @@ def concat(a: Any, b: Any, axis: int = -1, *, dtype: DTypeLike | None = None) ->
     Source: csrc/ops/join.c; ggml_concat.
     """
     ndim = _ndim(a)
-    place = ndim - 1 - _axis("concat", axis, ndim)
+    place = ndim - 1 - as_axis("concat", axis, ndim)
     return call_op("concat", a, b, axis=place, dtype=dtype)
 
 
@@ -69,7 +61,7 @@ def repeat(x: Any, shape: Sequence[int]) -> Node:
         ShapeError: an axis that is no whole multiple, or fewer axes than x.
     Source: csrc/ops/join.c; ggml_repeat.
     """
-    size = [_as_int("repeat", n) for n in shape]
+    size = as_ints("repeat", shape)
     return call_op("repeat", x, ndim=len(size), size=size)
 
 
@@ -90,8 +82,8 @@ def pad(x: Any, after: Sequence[int], before: Sequence[int] | None = None) -> No
     Source: csrc/ops/join.c; ggml_pad, ggml_pad_ext.
     """
     ndim = _ndim(x)
-    front = [0] * ndim if before is None else [_as_int("pad", n) for n in before]
-    back = [_as_int("pad", n) for n in after]
+    front = [0] * ndim if before is None else as_ints("pad", before)
+    back = as_ints("pad", after)
     if len(front) != ndim or len(back) != ndim:
         raise ShapeError(f"pad: one number for each of the {ndim} axes of x is needed")
     return call_op("pad", x, after=back, before=front)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyggml.call import all_or_none, as_node
 from pyggml.errors import GraphError, ShapeError
 from pyggml.graph import Node, call_op
-from pyggml.node import all_or_none, as_node
 from pyggml.ops.rows import _ids
 from pyggml.ops.views import reshape, transpose
 

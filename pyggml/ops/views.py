@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pyggml.call import all_or_none
+from pyggml.checks import as_int, as_ints
 from pyggml.errors import GraphError, ParameterError, ShapeError
 from pyggml.graph import Node, call_op
-from pyggml.node import all_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +61,7 @@ def reshape(x: Node, shape: int | Sequence[int]) -> Node:
     Source: csrc/ops/view.c.
     """
     _need_node("reshape", x)
-    dims = _fill_shape(x, [shape] if _is_int(shape) else list(shape))  # type: ignore[arg-type]
+    dims = _fill_shape(x, as_ints("reshape", [shape] if _is_int(shape) else shape))
     try:
         return call_op("reshape", x, ndim=len(dims), size=dims)
     except ShapeError:
@@ -82,7 +82,7 @@ def permute(x: Node, axes: Sequence[int]) -> Node:
     Source: csrc/ops/view.c.
     """
     _need_node("permute", x)
-    order = [_as_int("permute", a) for a in axes]
+    order = as_ints("permute: axes", axes)
     if len(order) != x.ndim:
         raise ShapeError(f"permute: {len(order)} axes given for x of shape {x.shape}")
     return call_op("permute", x, axes=[a + x.ndim if a < 0 else a for a in order])
@@ -112,16 +112,8 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def _as_int(op: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise ParameterError(f"{op}: {value!r} is not an integer") from None
-
-
-def _fill_shape(x: Node, shape: list[Any]) -> list[int]:
+def _fill_shape(x: Node, dims: list[int]) -> list[int]:
     """The shape with its -1 computed."""
-    dims = [_as_int("reshape", n) for n in shape]
     if dims.count(-1) == 0:
         return dims
     if dims.count(-1) > 1:
@@ -170,18 +162,18 @@ def _normalise(
 def _one_axis(item: Any, axis: int, shape: tuple[int, ...]) -> tuple[int, int, int]:
     n = shape[axis]
     if isinstance(item, slice):
-        if item.step is not None and _as_int("view", item.step) < 1:
+        if item.step is not None and as_int("view", item.step) < 1:
             raise ShapeError(
                 f"view: axis {axis}: negative steps and 0 are not views (step {item.step})"
             )
         for bound in (item.start, item.stop):
             if bound is not None:
-                _as_int("view", bound)
+                as_int("view", bound)
         first, stop, stride = item.indices(n)
         return first, stride, len(range(first, stop, stride))
-    if isinstance(item, (bool, np.bool_)) or (isinstance(item, np.ndarray) and item.ndim):
+    if isinstance(item, (list, np.ndarray)) and np.ndim(item):
         raise ParameterError(f"view: {type(item).__name__} indices are not views; see get_rows")
-    at = _as_int("view", item)
+    at = as_int("view", item)
     if not -n <= at < n:
         raise ShapeError(f"view: index {at} is outside axis {axis} of the shape {shape}")
     return at % n, 1, 1

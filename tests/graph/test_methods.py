@@ -76,16 +76,16 @@ def test_swapaxes(shape: tuple[int, ...]) -> None:
             expected = array.swapaxes(a, b)
             assert x.swapaxes(a, b).shape == expected.shape
             assert np.array_equal(value(x.swapaxes(a, b), array), expected)
-    with pytest.raises(pg.ShapeError, match="there is no axis"):
+    with pytest.raises(pg.ShapeError, match="swapaxes: axis"):
         x.swapaxes(0, n)
-    with pytest.raises(pg.ShapeError, match="there is no axis"):
+    with pytest.raises(pg.ShapeError, match="swapaxes: axis"):
         x.swapaxes(-n - 1, 0)
 
 
 def test_axes_are_integers() -> None:
     _, x = build((1, 4))
     for axis in (1.0, "0", None, [0, 1.5]):
-        with pytest.raises((TypeError, pg.ShapeError)):
+        with pytest.raises(pg.ParameterError, match=r"swapaxes: .* is not an integer"):
             x.swapaxes(axis, 0)
     with pytest.raises(pg.ShapeError):
         x.squeeze(2**70)

@@ -101,10 +101,18 @@ def test_indices_refused(index, message):
         node_of(values(4, 6))[index]
 
 
-@pytest.mark.parametrize("index", [[0, 1], np.array([0, 1]), True, 1.0, "a", np.s_[1.0:], (0, [1])])
+@pytest.mark.parametrize("index", [True, 1.0, "a", np.s_[1.0:], (0, [1]), ([0], [1])])
 def test_other_kinds_of_index(index):
     with pytest.raises(pg.ParameterError):
         node_of(values(4, 6))[index]
+    with pytest.raises(pg.ParameterError):
+        pg.ops.view(node_of(values(4, 6)), index)
+
+
+@pytest.mark.parametrize("index", [[0, 1], np.array([0, 1]), np.array([True])])
+def test_a_view_has_no_array_of_indices(index):
+    with pytest.raises(pg.ParameterError, match="see get_rows"):
+        pg.ops.view(node_of(values(4, 6)), index)
 
 
 def test_more_than_four_axes():

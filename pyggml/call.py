@@ -1,0 +1,230 @@
+"""Calls: operands of any kind become nodes, and `call_op` adds the node of an op to their graph."""
+
+from __future__ import annotations
+
+from array import array
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyggml import _core
+from pyggml.dtypes import DType, f32, f64
+from pyggml.dtypes import dtype as as_dtype
+from pyggml.errors import DTypeError, GraphError, ParameterError, PyggmlError, ReadOnlyError
+from pyggml.node import Node
+from pyggml.tensor import _SCALARS, Tensor, _from_numbers, tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyggml.graph import Graph
+
+_OPS = {row["name"]: number for number, row in enumerate(_core.op_table())}
+_OPERANDS = {row["name"]: row["operands"] for row in _core.op_table()}
+_F32_MAX = float(np.finfo(np.float32).max)
+_COPY_HINT = " (it was given as numbers or an array that must be copied: write into a Tensor)"
+_INDICES = ("ids", "pos")  # operands that are integers whatever the others are
+
+
+def _is_list(value: Any, depth: int = _core.MAX_DIMS) -> bool:
+    """A list of numbers, or of such lists."""
+    return isinstance(value, (list, tuple)) and all(
+        isinstance(v, _SCALARS) or (depth > 1 and _is_list(v, depth - 1)) for v in value
+    )
+
+
+def _is_weak(value: Any) -> bool:
+    """A Python number or a list of them: it has no dtype of its own."""
+    return isinstance(value, _SCALARS) or _is_list(value)
+
+
+def as_node(graph: Graph, value: Any, kind: DType = f32) -> Node:
+    """An operand as a node of the graph; numbers and lists of them as a constant of `kind`."""
+    if isinstance(value, Node):
+        return value
+    if isinstance(value, _SCALARS):
+        with np.errstate(over="ignore"):
+            number = np.float32(value)
+        return graph._capture(Tensor.from_raw(number.reshape(1), (), f32), copied=True)
+    if _is_list(value):
+        return graph._capture(tensor(_from_numbers(value, kind)), copied=True)
+    return graph.const(value)
+
+
+def _constant(graph: Graph, op: str, i: int, value: Any, operands: tuple[Any, ...]) -> Node:
+    """Operand i, no node yet, as one."""
+    if i < len(_OPERANDS[op]) and _OPERANDS[op][i] in _INDICES:
+        return graph.const(value)
+    return as_node(graph, value, _list_kind(op, operands))
+
+
+def _list_kind(op: str, operands: tuple[Any, ...]) -> DType:
+    """What the numbers of a list become: f32, or what the other operands only store."""
+    for name, value in zip(_OPERANDS[op], operands, strict=False):
+        if name not in _INDICES and isinstance(value, (Node, Tensor)) and not value.dtype.is_float:
+            return value.dtype
+    return f32
+
+
+@contextmanager
+def _operand_errors(op: str, i: int) -> Iterator[None]:
+    try:
+        yield
+    except PyggmlError as e:
+        raise type(e)(f"{op}: operand {_OPERANDS[op][i].rstrip('?')}: {e}") from None
+
+
+def call_op(op: str, *operands: Any, **params: Any) -> Node:
+    """Adds one node: the way every function in pyggml.ops builds.
+
+    Args:
+        op: name of the row in csrc/ops/op_table.inc.
+        *operands: nodes, tensors, arrays, or None for an optional operand left out. The graph is
+            that of the nodes among them. Python numbers and lists of them are F32 constants;
+            lists are of the other operands' dtype where that is an integer or f64, and of
+            integers where the operand is row numbers or positions.
+        **params: the row's parameters, numpy order where they are per axis. `dtype` takes a name.
+
+    Raises:
+        GraphError: operands of two graphs, or none that belongs to one.
+        ShapeError, DTypeError: as the op's `infer` decides.
+        ParameterError: likewise, or there is no such op.
+    """
+    if op not in _OPS:
+        raise ParameterError(f"there is no op {op!r}; there are {', '.join(_OPS)}")
+    graph: Graph | None = None
+    for value in operands:
+        if isinstance(value, Node):
+            if graph is not None and value._graph is not graph:
+                raise GraphError(f"{op}: the operands belong to two graphs")
+            graph = value._graph
+    if graph is None:
+        raise GraphError(f"{op}: no operand belongs to a graph; make one with g.input or g.const")
+    with all_or_none(graph):
+        ids = []
+        for i, value in enumerate(operands):
+            if isinstance(value, Node):
+                ids.append(value._id)
+            elif value is None:
+                _may_be_left_out(op, i)
+                ids.append(-1)
+            else:
+                with _operand_errors(op, min(i, len(_OPERANDS[op]) - 1)):
+                    ids.append(_constant(graph, op, i, value, operands)._id)
+        while ids and ids[-1] == -1:
+            ids.pop()
+        if "dtype" in params:
+            params["dtype"] = -1 if params["dtype"] is None else as_dtype(params["dtype"]).id
+        try:
+            return Node(graph, graph._core.op(_OPS[op], ids, params))
+        except (DTypeError, ReadOnlyError) as e:
+            raise type(e)(f"{e}{_hint(graph, op, e, ids)}") from None
+
+
+def _may_be_left_out(op: str, i: int) -> None:
+    names = _OPERANDS[op]
+    if i < len(names) and not names[i].endswith("?"):
+        raise GraphError(f"{op}: the operand {names[i]} is missing (None was given)")
+
+
+def _hint(graph: Graph, op: str, e: PyggmlError, ids: list[int]) -> str:
+    """What the caller may not know about a constant among the operands that were refused."""
+    if isinstance(e, ReadOnlyError):
+        written = graph._core.node(ids[_OPERANDS[op].index("dst")])[5]
+        return _COPY_HINT if written in graph._copies else ""
+    nodes = [graph._core.node(graph._core.node(i)[5]) for i in ids if i >= 0]
+    wide = any(kind == f64.id and number == _core.NODE_CONST for number, _, _, kind, *_ in nodes)
+    return " (a float64 array: .astype(np.float32) rounds it)" if wide else ""
+
+
+class all_or_none:  # noqa: N801 - reads as what it is, a statement
+    """While it lasts no other thread adds nodes, and an exception takes back those added in it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def __enter__(self) -> None:
+        self._graph._lock.acquire()
+        self._n = len(self._graph)
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        try:
+            if kind is not None:
+                self._graph._forget(self._n)
+        finally:
+            self._graph._lock.release()
+
+
+def _is_operand(value: Any) -> bool:
+    """Whether an arithmetic operator takes it; the others may be asked by Python what they say."""
+    if _is_weak(value) or isinstance(value, (Node, Tensor, np.ndarray)):
+        return True
+    if isinstance(value, (str, bytes, bytearray)):
+        return False
+    return isinstance(value, (list, tuple, memoryview, array)) or hasattr(value, "__array__")
+
+
+def binary(op: str, a: Any, b: Any) -> Any:
+    """An arithmetic operator; Python numbers are weak as in numpy and keep the node's dtype."""
+    if not _is_operand(a) or not _is_operand(b):
+        return NotImplemented
+    if op == "matmul":
+        from pyggml import ops
+
+        return ops.matmul(a, b)
+    if not _is_weak(a) and not _is_weak(b):
+        return call_op(op, a, b)
+    node, value = (b, a) if _is_weak(a) else (a, b)
+    keep = None if node.dtype.is_block else node.dtype
+    if not isinstance(value, _SCALARS):
+        return call_op(op, a, b, dtype=keep)
+    number = _as_float(op, value)
+    if not abs(number) <= _F32_MAX:  # infinite in F32, or NaN: no factor, but a fine constant
+        return call_op(op, a, b, dtype=keep)
+    if op == "mul":
+        return call_op("scale", node, s=number, bias=-0.0, dtype=keep)  # + 0 would lose -0
+    if op == "add":
+        return call_op("scale", node, s=1.0, bias=number, dtype=keep)
+    if op == "sub" and node is a:
+        return call_op("scale", node, s=1.0, bias=-number, dtype=keep)
+    if op == "sub":
+        return call_op("scale", node, s=-1.0, bias=number, dtype=keep)
+    return call_op(op, a, b, dtype=keep)
+
+
+def _as_float(op: str, value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise ParameterError(f"{op}: an integer that no float holds is no operand") from None
+
+
+def power_of(x: Node, power: Any) -> Node:
+    """The powers that x ** power takes; what has two steps rounds to x's dtype in the last."""
+    if not isinstance(power, _SCALARS) or power not in _POWERS:
+        known = ", ".join(str(p) for p in _POWERS)
+        raise ParameterError(f"the powers of a node are {known}, got {power!r}")
+    keep = None if x.dtype.is_block else x.dtype
+    with all_or_none(x.graph):
+        return _POWERS[float(power)](x, keep)
+
+
+def _square(x: Node) -> Node:
+    return call_op("sqr", x, dtype=f32)
+
+
+def _inverse(x: Node, keep: DType | None) -> Node:
+    return call_op("div", 1.0, x, dtype=keep)
+
+
+_POWERS: dict[float, Callable[[Node, DType | None], Node]] = {
+    1: lambda x, _: x,
+    2: lambda x, _: call_op("sqr", x),
+    3: lambda x, keep: call_op("mul", _square(x), x, dtype=keep),
+    4: lambda x, keep: call_op("sqr", _square(x), dtype=keep),
+    0.5: lambda x, _: call_op("sqrt", x),
+    -0.5: lambda x, keep: _inverse(call_op("sqrt", x, dtype=f32), keep),
+    -1: _inverse,
+    -2: lambda x, keep: _inverse(_square(x), keep),
+}

@@ -1,0 +1,54 @@
+"""Arguments that are plain numbers and names: taken as they are, or refused by name."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from pyggml.errors import ParameterError, ShapeError
+
+
+def as_int(what: str, value: Any) -> int:
+    """An integer of Python or numpy; errors begin with `what`. True and False are none."""
+    if isinstance(value, (bool, np.bool_)):
+        raise ParameterError(f"{what}: {value!r} is not an integer")
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ParameterError(f"{what}: {value!r} is not an integer") from None
+
+
+def as_axis(what: str, axis: Any, ndim: int) -> int:
+    """One axis of ndim, counted from the start."""
+    number = as_int(what, axis)
+    if not -ndim <= number < ndim:
+        raise ShapeError(f"{what}: axis {number} is outside the {ndim} axes of the operand")
+    return number % ndim
+
+
+def as_axes(what: str, axis: Any, ndim: int) -> tuple[int, ...]:
+    """The axes that numpy's `axis` names, an integer or a tuple of them; None is all."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    places = tuple(as_axis(what, a, ndim) for a in axes)
+    if len(set(places)) != len(places):
+        raise ShapeError(f"{what}: an axis is given twice in {axis}")
+    return places
+
+
+def as_name(what: str, name: Any) -> str:
+    """A name that messages show."""
+    if not isinstance(name, str):
+        raise ParameterError(f"{what}: the name {name!r} is no string")
+    return name
+
+
+def as_ints(what: str, values: Any) -> list[int]:
+    """A sequence of integers; errors begin with `what`."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise ParameterError(f"{what}: a sequence of integers expected, got {values!r}")
+    return [as_int(what, n) for n in values]
