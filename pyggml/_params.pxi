@@ -49,7 +49,7 @@ cdef int pack_param(const pyg_op_row *row, const pyg_param *p, value, char *fiel
         return 0
     if p.kind == PYG_KIND_ENUM:
         choices = p.choices.decode().split("|")
-        if value not in choices:
+        if not isinstance(value, str) or value not in choices:
             raise ParameterError(
                 f"{op}: {p.name.decode()} must be one of {', '.join(choices)}, got {value!r}")
         n = choices.index(value)

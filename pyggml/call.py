@@ -13,11 +13,12 @@ from pyggml.dtypes import DType, f32, f64
 from pyggml.dtypes import dtype as as_dtype
 from pyggml.errors import DTypeError, GraphError, ParameterError, PyggmlError, ReadOnlyError
 from pyggml.node import Node
-from pyggml.tensor import _SCALARS, Tensor, _from_numbers, tensor
+from pyggml.tensor import _SCALARS, Tensor, _as_array, _from_numbers, tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyggml.dtypes import DTypeLike
     from pyggml.graph import Graph
 
 _OPS = {row["name"]: number for number, row in enumerate(_core.op_table())}
@@ -45,7 +46,7 @@ def as_node(graph: Graph, value: Any, kind: DType = f32) -> Node:
         return value
     if isinstance(value, _SCALARS):
         with np.errstate(over="ignore"):
-            number = np.float32(value)
+            number = np.float32(_as_float(value))
         return graph._capture(Tensor.from_raw(number.reshape(1), (), f32), copied=True)
     if _is_list(value):
         return graph._capture(tensor(_from_numbers(value, kind)), copied=True)
@@ -68,11 +69,20 @@ def _list_kind(op: str, operands: tuple[Any, ...]) -> DType:
 
 
 @contextmanager
-def _operand_errors(op: str, i: int) -> Iterator[None]:
+def operand_errors(op: str, name: str) -> Iterator[None]:
+    """Errors about one operand name it and its op."""
     try:
         yield
     except PyggmlError as e:
-        raise type(e)(f"{op}: operand {_OPERANDS[op][i].rstrip('?')}: {e}") from None
+        raise type(e)(f"{op}: operand {name}: {e}") from None
+
+
+def shape_of(op: str, name: str, value: Any) -> tuple[int, ...]:
+    """The shape that an operand will have as a node."""
+    if isinstance(value, (Node, Tensor)):
+        return value.shape
+    with operand_errors(op, name):
+        return tuple(_as_array(value).shape)
 
 
 def call_op(op: str, *operands: Any, **params: Any) -> Node:
@@ -110,16 +120,31 @@ def call_op(op: str, *operands: Any, **params: Any) -> Node:
                 _may_be_left_out(op, i)
                 ids.append(-1)
             else:
-                with _operand_errors(op, min(i, len(_OPERANDS[op]) - 1)):
+                with operand_errors(op, _name_of(op, i)):
                     ids.append(_constant(graph, op, i, value, operands)._id)
         while ids and ids[-1] == -1:
             ids.pop()
         if "dtype" in params:
-            params["dtype"] = -1 if params["dtype"] is None else as_dtype(params["dtype"]).id
+            params["dtype"] = _result_dtype(op, params["dtype"])
         try:
             return Node(graph, graph._core.op(_OPS[op], ids, params))
         except (DTypeError, ReadOnlyError) as e:
             raise type(e)(f"{e}{_hint(graph, op, e, ids)}") from None
+
+
+def _result_dtype(op: str, dtype: DTypeLike | None) -> int:
+    """The parameter `dtype` of an op: a number, -1 for None."""
+    if dtype is None:
+        return -1
+    try:
+        return as_dtype(dtype).id
+    except DTypeError as e:
+        raise DTypeError(f"{op}: dtype: {e}") from None
+
+
+def _name_of(op: str, i: int) -> str:
+    names = _OPERANDS[op]
+    return str(names[min(i, len(names) - 1)].rstrip("?"))
 
 
 def _may_be_left_out(op: str, i: int) -> None:
@@ -179,7 +204,10 @@ def binary(op: str, a: Any, b: Any) -> Any:
     keep = None if node.dtype.is_block else node.dtype
     if not isinstance(value, _SCALARS):
         return call_op(op, a, b, dtype=keep)
-    number = _as_float(op, value)
+    try:
+        number = _as_float(value)
+    except ParameterError as e:
+        raise ParameterError(f"{op}: {e}") from None
     if not abs(number) <= _F32_MAX:  # infinite in F32, or NaN: no factor, but a fine constant
         return call_op(op, a, b, dtype=keep)
     if op == "mul":
@@ -193,11 +221,11 @@ def binary(op: str, a: Any, b: Any) -> Any:
     return call_op(op, a, b, dtype=keep)
 
 
-def _as_float(op: str, value: Any) -> float:
+def _as_float(value: Any) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise ParameterError(f"{op}: an integer that no float holds is no operand") from None
+        raise ParameterError("an integer that no float holds is no operand") from None
 
 
 def power_of(x: Node, power: Any) -> Node:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Never
 import numpy as np
 
 from pyggml import _core
-from pyggml.checks import as_axes, as_axis, as_name
+from pyggml.checks import as_axes, as_axis, as_bool, as_name
 from pyggml.dtypes import DTYPES, DType
 from pyggml.errors import GraphError, ShapeError
 from pyggml.tensor import _SCALARS, Tensor
@@ -157,7 +157,8 @@ class Node:
         from pyggml import ops
 
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        return ops.permute(self, order) if order else self.T
+        reverse = order is None or (isinstance(order, tuple) and not order)
+        return self.T if reverse else ops.permute(self, order)
 
     def sum(
         self,
@@ -180,7 +181,7 @@ class Node:
         from pyggml import ops
         from pyggml.ops.axes import reduce_along
 
-        if axis is None and not keepdims:
+        if axis is None and not as_bool("sum: keepdims", keepdims):
             return ops.sum(self, dtype=dtype)
         return reduce_along("sum", lambda x: ops.sum_rows(x, dtype=dtype), self, axis, keepdims)
 
@@ -260,8 +261,9 @@ class Node:
             ShapeError: more than two axes: numpy's `dot` and `@` differ there.
         """
         from pyggml import ops
+        from pyggml.call import shape_of
 
-        if self.ndim > 2 or np.ndim(b) > 2:
+        if self.ndim > 2 or len(shape_of("dot", "b", b)) > 2:
             raise ShapeError("dot: more than two axes; see ops.matmul, which numpy calls matmul")
         return ops.matmul(self, b)
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pyggml.graph import Graph
     from pyggml.profile import MemoryPlan, Profile
 
+_MAX_RUNS = 1_000_000
+
 
 class Program:
     """A compiled graph: `prog(x=...)` runs it, without the GIL, allocating nothing in C."""
@@ -119,21 +121,22 @@ class Program:
 
         Args:
             feeds: inputs by name, for names that collide with the arguments here.
-            runs: at least 1.
+            runs: 1 to 1,000,000.
             peak: also measure, once a process and thread count, what the machine reaches (about
                 100 ms and 128 MiB): see `Peak`.
             **inputs: as for a call.
 
         Raises:
-            ParameterError: fewer than one run, feeds that are not by name.
+            ParameterError: runs out of range, feeds that are not by name.
             OutOfMemoryError: no room for what `peak` needs.
             GraphError, ShapeError, DTypeError, RowIndexError: as for a call.
         """
         from pyggml.profile import Profile, measured_peak
 
-        if not isinstance(feeds or {}, Mapping):
+        if feeds is not None and not isinstance(feeds, Mapping):
             raise ParameterError(f"profile: feeds are inputs by name, got {feeds!r}")
-        runs = as_int("profile: runs", runs)
+        if not 1 <= as_int("profile: runs", runs) <= _MAX_RUNS:
+            raise ParameterError(f"profile: runs must be in [1, {_MAX_RUNS}], got {runs}")
         data = self._input_data({**(feeds or {}), **inputs})
         results = self._result_arrays(None)
         top = measured_peak(self.threads) if peak else None

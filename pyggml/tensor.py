@@ -13,7 +13,7 @@ from pyggml import _core
 from pyggml.checks import as_ints, as_name
 from pyggml.dtypes import DTYPES, DType, f32, f64
 from pyggml.dtypes import dtype as as_dtype
-from pyggml.errors import DTypeError, OutOfMemoryError, ParameterError, ShapeError
+from pyggml.errors import DTypeError, OutOfMemoryError, ParameterError, PyggmlError, ShapeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,18 +59,23 @@ class Tensor:
         Raises:
             ShapeError: the byte count does not match, the last axis is not whole blocks, or the
                 data is not contiguous.
+            ParameterError: data without a buffer, a shape or name that is none.
         """
         kind = as_dtype(dtype)
         dims = _shape_tuple(shape)
         if isinstance(data, np.ndarray):
             if not data.flags.c_contiguous:
                 raise ShapeError("from_raw: the array is not contiguous")
+            if data.dtype.hasobject:
+                raise ParameterError("from_raw: an array of objects has no bytes of its own")
             raw = np.asarray(data).reshape(-1).view(np.uint8)
         else:
             try:
                 raw = np.frombuffer(data, np.uint8)
             except BufferError as e:
                 raise ShapeError(f"from_raw: {e}") from None
+            except (TypeError, ValueError) as e:  # ValueError: of a closed buffer
+                raise ParameterError(f"from_raw: {e}") from None
         expected = _byte_size(dims, kind)
         if raw.size != expected:
             raise ShapeError(f"{dims} {kind.name} takes {expected} bytes, got {raw.size}")
@@ -252,7 +257,7 @@ def tensor(array: Any, name: str | None = None, *, dtype: DTypeLike | None = Non
         raise ParameterError(f"tensor: the name {name!r} is no string; a dtype goes into dtype=")
     if isinstance(array, np.ma.MaskedArray):
         raise DTypeError("tensor: a masked array has no pyggml form; see its .filled()")
-    source = np.asarray(array)  # of a subclass, the plain array over the same memory
+    source = _as_array(array)
     _shape_tuple(source.shape, "tensor: ")
     if dtype is None:
         try:
@@ -269,6 +274,16 @@ def tensor(array: Any, name: str | None = None, *, dtype: DTypeLike | None = Non
             raise DTypeError(f"tensor: {source.dtype} does not convert to {kind.name} exactly")
         return _wrap(source.astype(kind.numpy, copy=False), kind, name)
     return _encode(source, kind, name)
+
+
+def _as_array(value: Any) -> np.ndarray[Any, Any]:
+    """What numpy makes of it: of a subclass, the plain array over the same memory."""
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError) as e:
+        if isinstance(e, PyggmlError):
+            raise
+        raise DTypeError(f"tensor: {type(value).__name__} is no array: {e}") from None
 
 
 def _wrap(source: np.ndarray[Any, Any], kind: DType, name: str | None) -> Tensor:
@@ -359,7 +374,8 @@ def zeros(shape: int | Sequence[int], dtype: DTypeLike = f32, name: str | None =
 
     Raises:
         OutOfMemoryError: more than the machine or the cgroup has left.
-        ShapeError: a bad shape, or a last axis that is not whole blocks.
+        ShapeError: a negative axis, too many, or a last axis that is not whole blocks.
+        ParameterError: a shape of other than integers, a name that is no string.
     """
     kind = as_dtype(dtype)
     dims = _shape_tuple(shape)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyggml.call import all_or_none
-from pyggml.checks import as_axes, as_axis
+from pyggml.checks import as_axes, as_axis, as_bool
 from pyggml.errors import DTypeError, ParameterError, RowIndexError
 from pyggml.node import Node
 from pyggml.ops.rows import get_rows
@@ -40,7 +40,7 @@ def reduce_along(
     keepdims: bool,
 ) -> Node:
     """The op fn, which makes one number of each row, along the axes; None: of all elements."""
-    places = as_axes(name, axis, x.ndim)
+    places, keepdims = as_axes(name, axis, x.ndim), as_bool(f"{name}: keepdims", keepdims)
     rest = [i for i in range(x.ndim) if i not in places]
     lengths = [x.shape[i] for i in rest]
     kept = [1 if i in places else n for i, n in enumerate(x.shape)]
@@ -75,7 +75,10 @@ def _rows_of(indices: Any, n: int) -> Any:
         if not indices.dtype.is_integer:
             raise DTypeError(f"take: indices are integers, got {indices.dtype.name}")
         return indices
-    array = np.asarray(indices)
+    try:
+        array = np.asarray(indices)
+    except ValueError as e:
+        raise DTypeError(f"take: indices are no array: {e}") from None
     if array.dtype.kind == "b":
         raise DTypeError("take: a mask's shape is not known when the graph is built")
     if array.size and array.dtype.kind not in "iu":

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from pyggml.call import shape_of
 from pyggml.checks import as_axis, as_ints
 from pyggml.errors import ShapeError
 from pyggml.graph import Node, call_op
-from pyggml.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,10 +15,6 @@ if TYPE_CHECKING:
     from pyggml.dtypes import DTypeLike
 
 __all__ = ["concat", "pad", "repeat"]
-
-
-def _ndim(x: Any) -> int:
-    return x.ndim if isinstance(x, (Node, Tensor)) else np.ndim(x)
 
 
 def concat(a: Any, b: Any, axis: int = -1, *, dtype: DTypeLike | None = None) -> Node:
@@ -41,7 +35,7 @@ def concat(a: Any, b: Any, axis: int = -1, *, dtype: DTypeLike | None = None) ->
         DTypeError: dtypes that do not go together.
     Source: csrc/ops/join.c; ggml_concat.
     """
-    ndim = _ndim(a)
+    ndim = len(shape_of("concat", "a", a))
     place = ndim - 1 - as_axis("concat", axis, ndim)
     return call_op("concat", a, b, axis=place, dtype=dtype)
 
@@ -81,7 +75,7 @@ def pad(x: Any, after: Sequence[int], before: Sequence[int] | None = None) -> No
         ParameterError: a negative number.
     Source: csrc/ops/join.c; ggml_pad, ggml_pad_ext.
     """
-    ndim = _ndim(x)
+    ndim = len(shape_of("pad", "x", x))
     front = [0] * ndim if before is None else as_ints("pad", before)
     back = as_ints("pad", after)
     if len(front) != ndim or len(back) != ndim:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from pyggml.call import shape_of
 from pyggml.graph import Node, call_op
 from pyggml.ops.rows import _ids
-from pyggml.tensor import Tensor
 
 if TYPE_CHECKING:
     from pyggml.dtypes import DTypeLike
@@ -70,7 +68,7 @@ def rope(
         csrc/ops/rope.c; ggml_rope_ext for the parameters.
     """
     if n_dims is None:
-        shape = x.shape if isinstance(x, (Node, Tensor)) else np.shape(x)
+        shape = shape_of("rope", "x", x)
         n_dims = shape[-1] if shape else 0
     return call_op(
         "rope",

@@ -19,7 +19,10 @@ def _ids(value: Any) -> Any:
     """Lists and arrays of any integer dtype as int64 (int32 is left alone)."""
     if isinstance(value, (Node, Tensor)):
         return value
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # said with the operand's name where it becomes a node
+        return value
     if array.size == 0 or (array.dtype.kind in "iu" and np.can_cast(array.dtype, np.int64, "safe")):
         return array if array.dtype == np.int32 else array.astype(np.int64)
     return array

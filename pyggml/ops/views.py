@@ -171,7 +171,7 @@ def _one_axis(item: Any, axis: int, shape: tuple[int, ...]) -> tuple[int, int, i
                 as_int("view", bound)
         first, stop, stride = item.indices(n)
         return first, stride, len(range(first, stop, stride))
-    if isinstance(item, (list, np.ndarray)) and np.ndim(item):
+    if isinstance(item, list) or (isinstance(item, np.ndarray) and item.ndim):
         raise ParameterError(f"view: {type(item).__name__} indices are not views; see get_rows")
     at = as_int("view", item)
     if not -n <= at < n:

@@ -172,6 +172,6 @@ def test_node_operators():
     np.testing.assert_array_equal(run(abs(n) ** 0.5).numpy(), np.sqrt(np.abs(exact)))
     assert (n**2.0).op == "sqr"
     assert (n ** np.float32(0.5)).op == "sqrt"
-    for power in (3, -1, 0, np.nan, 1e400, "2", None, n, [2]):
-        with pytest.raises(pg.ParameterError, match=r"2 and 0\.5"):
+    for power in (5, 0, np.nan, 1e400, "2", None, n, [2]):
+        with pytest.raises(pg.ParameterError, match="the powers of a node are"):
             n**power
