@@ -46,10 +46,12 @@ class Graph:
     ) -> Node:
         """A slot that each run fills by copy.
 
+        Shapes: any of at most 4 axes, whole blocks along the last.        Dtypes: any.
+
         Args:
             name: keyword under which the Program takes it; unique in the graph.
             shape: numpy order, fixed; an int is one axis.
-            dtype: any dtype.
+            dtype: of the elements.
             default: what a run that does not give the input takes: a number or array that
                 broadcasts to the shape, converted as an input is, or a Tensor of shape and dtype.
                 It is copied here.
@@ -61,6 +63,7 @@ class Graph:
                 a default that does not broadcast.
             DTypeError: a default that does not convert to the dtype.
             OutOfMemoryError: the default does not fit the machine.
+        Source: csrc/graph/graph.c.
         """
         if as_name("input", name) == "out":
             raise ParameterError("input: 'out' names the arrays that a Program fills")
@@ -80,6 +83,8 @@ class Graph:
         An array that `pyggml.tensor` must copy (not dense, not native-endian, unaligned, a list) is
         captured as it is now, and is read-only: nobody would see what is written into the copy.
 
+        Shapes: any of at most 4 axes, kept.        Dtypes: any, kept.
+
         Args:
             value: a Tensor, or what `pyggml.tensor` takes.
             name: shown in messages; without it the tensor's own.
@@ -87,6 +92,7 @@ class Graph:
         Raises:
             DTypeError: an array whose dtype is none of pyggml's.
             ParameterError: a name that is no string.
+        Source: csrc/graph/graph.c.
         """
         if name is not None:
             as_name("const", name)
@@ -129,6 +135,8 @@ class Graph:
         Besides the outputs it runs every write into a Tensor (`cpy`, `set_rows`) that the graph
         holds.
 
+        Shapes: the outputs' own.        Dtypes: the outputs' own.
+
         Args:
             outputs: a node (the Program returns an array) or a sequence of nodes (it returns a
                 tuple).
@@ -141,6 +149,7 @@ class Graph:
             GraphError: a node of another graph.
             ParameterError: threads outside 1..256, an arena that is none.
             OutOfMemoryError: the arena does not fit the machine.
+        Source: csrc/graph/compile.c; Pisarchyk & Lee 2020 (greedy by size) for the memory plan.
         """
         if not isinstance(outputs, Node | Iterable):
             raise GraphError(f"compile: {outputs!r} is not a node of this graph")

@@ -103,17 +103,39 @@ class Node:
         return ops.permute(self, tuple(reversed(range(self.ndim))))
 
     def reshape(self, *shape: Any) -> Node:
-        """The elements in another shape: a tuple or its numbers. See `pyggml.ops.reshape`."""
+        """The elements in another shape: a tuple or its numbers. See `pyggml.ops.reshape`.
+
+        Shapes: any -> shape, which may hold one -1.        Dtypes: any, kept.
+
+        Raises:
+            ShapeError: the element counts differ, more than one -1, cut blocks.
+            ParameterError: a shape of other than integers.
+        Source: csrc/ops/view.c.
+        """
         from pyggml import ops
 
         return ops.reshape(self, shape[0] if len(shape) == 1 else shape)
 
     def ravel(self) -> Node:
-        """The elements along one axis: a view where the memory is dense, else a copy."""
+        """The elements along one axis: a view where the memory is dense, else a copy.
+
+        Shapes: any -> (size,).        Dtypes: any, kept.
+
+        Raises:
+            OutOfMemoryError: there is no room for one more node.
+        Source: csrc/ops/view.c.
+        """
         return self.reshape(-1)
 
     def flatten(self) -> Node:
-        """A copy of the elements along one axis."""
+        """A copy of the elements along one axis.
+
+        Shapes: any -> (size,).        Dtypes: any, kept.
+
+        Raises:
+            OutOfMemoryError: there is no room for one more node.
+        Source: csrc/ops/copy.c.
+        """
         from pyggml import ops
 
         return ops.cont(self.ravel())
@@ -121,8 +143,15 @@ class Node:
     def squeeze(self, axis: int | Sequence[int] | None = None) -> Node:
         """The view without axes of length 1: all of them, or those given.
 
+        Shapes: (..., 1, ...) -> (..., ...).        Dtypes: any, kept.
+
+        Args:
+            axis: one or several, counted from the end when negative; None takes all of length 1.
+
         Raises:
             ShapeError: there is no such axis, or its length is not 1.
+            ParameterError: an axis that is no integer.
+        Source: csrc/ops/view.c.
         """
         if axis is None:
             gone = [i for i, n in enumerate(self._shape) if n == 1]
@@ -136,8 +165,13 @@ class Node:
     def swapaxes(self, axis1: int, axis2: int) -> Node:
         """The view with two axes, axis1 and axis2, exchanged.
 
+        Shapes: (..., m, ..., n, ...) -> (..., n, ..., m, ...).
+        Dtypes: any, kept; the last axis of a block format stays last.
+
         Raises:
             ShapeError: there is no such axis.
+            ParameterError: an axis that is no integer.
+        Source: csrc/ops/view.c.
         """
         from pyggml import ops
 
@@ -147,13 +181,31 @@ class Node:
         return ops.permute(self, order)
 
     def astype(self, dtype: DTypeLike) -> Node:
-        """A copy in another dtype. See `pyggml.ops.cast`."""
+        """A copy in another dtype. See `pyggml.ops.cast`.
+
+        Shapes: any, kept.
+        Dtypes: any float to any float, integers to wider ones and to floats.
+
+        Raises:
+            DTypeError: a dtype that is none, or a cast that could lose values: float to integer.
+            ShapeError: a last axis that is not whole blocks of a block format.
+        Source: csrc/ops/copy.c.
+        """
         from pyggml import ops
 
         return ops.cast(self, dtype)
 
     def transpose(self, *axes: Any) -> Node:
-        """The view with its axes in another order, numpy's transpose; without any: reversed."""
+        """The view with its axes in another order, numpy's transpose; without any: reversed.
+
+        Shapes: (n0, n1, ...) -> (n_axes[0], n_axes[1], ...).
+        Dtypes: any, kept; the last axis of a block format stays last.
+
+        Raises:
+            ShapeError: axes is not a permutation.
+            ParameterError: an axis that is no integer.
+        Source: csrc/ops/view.c.
+        """
         from pyggml import ops
 
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
@@ -169,6 +221,9 @@ class Node:
     ) -> Node:
         """The sum along axes or of all, f32 unless `dtype` is given. See `pyggml.ops.sum`.
 
+        Shapes: any -> without the summed axes, which keepdims keeps with length 1.
+        Dtypes: any float; result f32 unless `dtype` is given. Added up in double, rounded once.
+
         Args:
             axis: one or several, counted from the end when negative; None sums all.
             dtype: of the result.
@@ -177,6 +232,8 @@ class Node:
         Raises:
             ShapeError: there is no such axis.
             ParameterError: an axis that is no integer.
+            DTypeError: an integer node, a dtype that is none.
+        Source: csrc/ops/reduce.c.
         """
         from pyggml import ops
         from pyggml.ops.axes import reduce_along
@@ -194,14 +251,19 @@ class Node:
     ) -> Node:
         """The mean along axes or of all, f32 unless `dtype` is given. See `pyggml.ops.mean`.
 
+        Shapes: any -> without the averaged axes, which keepdims keeps with length 1.
+        Dtypes: any float; result f32 unless `dtype` is given. Added up in double, rounded once.
+
         Args:
             axis: one or several, counted from the end when negative; None takes all.
             dtype: of the result.
-            keepdims: the axes that were taken together stay, of length 1.
+            keepdims: the averaged axes stay, of length 1.
 
         Raises:
             ShapeError: there is no such axis.
             ParameterError: an axis that is no integer.
+            DTypeError: an integer node, a dtype that is none.
+        Source: csrc/ops/reduce.c.
         """
         from pyggml import ops
         from pyggml.ops.axes import reduce_along
@@ -211,13 +273,18 @@ class Node:
     def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Node:
         """Where the largest element is along an axis or of all. See `pyggml.ops.argmax`.
 
+        Shapes: any -> without the axis, which keepdims keeps with length 1.
+        Dtypes: any float; result i32.
+
         Args:
             axis: counted from the end when negative; None takes all, in row-major order.
             keepdims: the axes that were taken together stay, of length 1.
 
         Raises:
-            ShapeError: there is no such axis.
+            ShapeError: there is no such axis, or it is empty.
             ParameterError: an axis that is no integer.
+            DTypeError: an integer node.
+        Source: csrc/ops/reduce.c.
         """
         from pyggml import ops
         from pyggml.ops.axes import one_axis, reduce_along
@@ -226,27 +293,62 @@ class Node:
         return reduce_along("argmax", ops.argmax, self, place, keepdims)
 
     def argsort(self, axis: int | None = -1) -> Node:
-        """The indices that sort along an axis, stable. See `pyggml.ops.argsort`."""
+        """The indices that sort along an axis, stable. See `pyggml.ops.argsort`.
+
+        Shapes: any, kept; (size,) when axis is None.        Dtypes: any float; result i32.
+
+        Raises:
+            ShapeError: there is no such axis.
+            ParameterError: an axis that is no integer.
+            DTypeError: an integer node.
+        Source: csrc/ops/sort.c.
+        """
         from pyggml import ops
         from pyggml.ops.axes import scan_along
 
         return scan_along("argsort", ops.argsort, self, axis)
 
     def cumsum(self, axis: int | None = None, dtype: DTypeLike | None = None) -> Node:
-        """Running sums along an axis or over all, f32 without `dtype`. See `pyggml.ops.cumsum`."""
+        """Running sums along an axis or over all, f32 without `dtype`. See `pyggml.ops.cumsum`.
+
+        Shapes: any, kept; (size,) when axis is None.
+        Dtypes: any float; result f32 unless `dtype` is given.
+
+        Raises:
+            ShapeError: there is no such axis.
+            ParameterError: an axis that is no integer.
+            DTypeError: an integer node, a dtype that is none.
+        Source: csrc/ops/reduce.c.
+        """
         from pyggml import ops
         from pyggml.ops.axes import scan_along
 
         return scan_along("cumsum", lambda x: ops.cumsum(x, dtype=dtype), self, axis)
 
     def clip(self, min: float | None = None, max: float | None = None) -> Node:
-        """The values brought into [min, max]; None is no bound. See `pyggml.ops.clamp`."""
+        """The values brought into [min, max]; None is no bound. See `pyggml.ops.clamp`.
+
+        Shapes: any, kept.
+        Dtypes: any float; scalar dtypes keep theirs, block formats give f32.
+
+        Raises:
+            ParameterError: min is above max, or a bound is no number.
+            DTypeError: an integer node.
+        Source: csrc/ops/unary.c.
+        """
         from pyggml import ops
 
         return ops.clamp(self, -inf if min is None else min, inf if max is None else max)
 
     def copy(self) -> Node:
-        """A dense copy. See `pyggml.ops.cont`."""
+        """A dense copy. See `pyggml.ops.cont`.
+
+        Shapes: any, kept.        Dtypes: any, kept.
+
+        Raises:
+            OutOfMemoryError: there is no room for one more node.
+        Source: csrc/ops/copy.c.
+        """
         from pyggml import ops
 
         return ops.cont(self)
@@ -254,11 +356,17 @@ class Node:
     def dot(self, b: Any) -> Node:
         """The product self @ b of matrices and vectors. See `pyggml.ops.matmul`.
 
+        Shapes: (M, K) with (K, N) -> (M, N); a vector (K,) on either side takes its axis away.
+        Dtypes: any float; result f32.
+
         Args:
             b: the right operand, of one or two axes.
 
         Raises:
-            ShapeError: more than two axes: numpy's `dot` and `@` differ there.
+            ShapeError: inner sizes that differ, or more than two axes, where numpy's `dot` is not
+                `@`.
+            DTypeError: an integer operand.
+        Source: csrc/ops/matmul.c.
         """
         from pyggml import ops
         from pyggml.call import shape_of
@@ -270,16 +378,21 @@ class Node:
     def take(self, indices: Any, axis: int | None = None) -> Node:
         """The elements, or parts along an axis, that indices name. See `pyggml.ops.get_rows`.
 
+        Shapes: (..., n, ...) -> (..., *indices.shape, ...); at most 4 axes.
+        Dtypes: any; scalar dtypes keep theirs, block formats give f32. Indices i32 or i64.
+
         Args:
             indices: integers: a node, or an array or list, whose negative numbers count from the
-                end. At most as many axes as a result of 4 axes allows.
+                end.
             axis: counted from the end when negative; None takes from all elements in a row.
 
         Raises:
             RowIndexError: a number of an array or list that is out of range; those of a node are
                 checked when the Program runs.
             ShapeError: there is no such axis.
+            ParameterError: an axis that is no integer.
             DTypeError: indices that are no integers.
+        Source: csrc/ops/gather.c.
         """
         from pyggml.ops.axes import take_along
 

@@ -71,6 +71,9 @@ class Program:
     def __call__(self, /, *unnamed: Never, out: Any = None, **inputs: Any) -> Any:
         """Runs once.
 
+        Shapes: each input's and output's own, as built.
+        Dtypes: each input's and output's own; see `inputs`.
+
         Args:
             *unnamed: nothing: inputs go by name.
             out: array, or sequence of arrays, to fill instead of new ones: dense, of the outputs'
@@ -90,7 +93,9 @@ class Program:
             ParameterError: arrays of `out` that are too many or too few, or that overlap.
             ShapeError, DTypeError: an input that does not match.
             RowIndexError: get_rows or set_rows met an index outside the table.
+            OutOfMemoryError: no room for the results.
             KeyboardInterrupt: Ctrl-C stopped the run between two nodes.
+        Source: csrc/graph/exec.c.
         """
         if unnamed:
             raise GraphError(f"inputs go by name: {self!r}")
@@ -119,6 +124,8 @@ class Program:
         Writes into tensors happen as in any run. The clock is read once before and once after each
         node; otherwise the program runs as always.
 
+        Shapes: inputs as for a call.        Dtypes: inputs as for a call.
+
         Args:
             feeds: inputs by name, for names that collide with the arguments here.
             runs: 1 to 1,000,000.
@@ -130,6 +137,7 @@ class Program:
             ParameterError: runs out of range, feeds that are not by name.
             OutOfMemoryError: no room for what `peak` needs.
             GraphError, ShapeError, DTypeError, RowIndexError: as for a call.
+        Source: csrc/graph/report.c, csrc/graph/probe.c.
         """
         from pyggml.profile import Profile, measured_peak
 

@@ -49,6 +49,8 @@ class Tensor:
     ) -> Tensor:
         """A tensor over the raw bytes of any dtype, block formats included.
 
+        Shapes: data of as many bytes as the shape takes -> shape.        Dtypes: any.
+
         Args:
             data: bytes-like object or array holding exactly the tensor's bytes, dense. It is
                 copied only when it does not start at a multiple of the element's size.
@@ -60,6 +62,8 @@ class Tensor:
             ShapeError: the byte count does not match, the last axis is not whole blocks, or the
                 data is not contiguous.
             ParameterError: data without a buffer, a shape or name that is none.
+            DTypeError: a dtype that is none.
+        Source: csrc/core/dtype_table.inc for the bytes a block.
         """
         kind = as_dtype(dtype)
         dims = _shape_tuple(shape)
@@ -121,8 +125,11 @@ class Tensor:
     def numpy(self) -> np.ndarray[Any, Any]:
         """A numpy view of the same memory, which it keeps alive.
 
+        Shapes: the tensor's own.        Dtypes: all but block formats; numpy's own or ml_dtypes'.
+
         Raises:
             DTypeError: block formats have no elements of their own: `dequantize()` and `raw()` do.
+        Source: csrc/core/dtype_table.inc for the numpy dtypes.
         """
         if self._dtype.numpy is None:
             raise DTypeError(
@@ -132,12 +139,22 @@ class Tensor:
         return self._bytes.view(self._dtype.numpy).reshape(self._shape)
 
     def raw(self) -> np.ndarray[Any, Any]:
-        """The bytes, a 1-D uint8 view of the same memory."""
+        """The bytes, a 1-D uint8 view of the same memory.
+
+        Shapes: (nbytes,).        Dtypes: any; the view is uint8.
+
+        Raises: nothing.
+        Source: csrc/core/dtype_table.inc for the bytes a block.
+        """
         return self._bytes[:]
 
     def dequantize(self) -> np.ndarray[Any, Any]:
         """The values as a new float32 array; float64 and integers as they are.
 
+        Shapes: the tensor's own.        Dtypes: any.
+
+        Raises:
+            MemoryError: numpy finds no room for the array.
         Source: csrc/formats/, the scalar definition of each format.
         """
         if not self._dtype.is_float:
@@ -238,6 +255,7 @@ def tensor(array: Any, name: str | None = None, *, dtype: DTypeLike | None = Non
     No copy is made when the array is contiguous, native-endian, aligned and already of the dtype;
     its memory is then shared, and the array is kept alive. Otherwise a copy is made.
 
+    Shapes: any of at most 4 axes, kept.
     Dtypes: float32, float16, int32, int64, ml_dtypes.bfloat16 and ml_dtypes.float8_e4m3fn stay
         what they are; so do float64, int8 and int16, which ops only move and cast.
 
@@ -252,6 +270,7 @@ def tensor(array: Any, name: str | None = None, *, dtype: DTypeLike | None = Non
             is given, a conversion from floats to integers, or a masked array.
         ParameterError: a name that is no string (a dtype is given as `dtype=`).
         ShapeError: more than 4 axes, or a last axis that is not whole blocks.
+    Source: csrc/formats/, the scalar definition of each format.
     """
     if name is not None and not isinstance(name, str):
         raise ParameterError(f"tensor: the name {name!r} is no string; a dtype goes into dtype=")
@@ -367,6 +386,8 @@ def _exact_float(source: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def zeros(shape: int | Sequence[int], dtype: DTypeLike = f32, name: str | None = None) -> Tensor:
     """A writable tensor of zeros (of zero bytes for block formats, which decode to zeros too).
 
+    Shapes: any of at most 4 axes.        Dtypes: any.
+
     Args:
         shape: numpy order; an int is a shape of one axis.
         dtype: any pyggml dtype.
@@ -376,6 +397,8 @@ def zeros(shape: int | Sequence[int], dtype: DTypeLike = f32, name: str | None =
         OutOfMemoryError: more than the machine or the cgroup has left.
         ShapeError: a negative axis, too many, or a last axis that is not whole blocks.
         ParameterError: a shape of other than integers, a name that is no string.
+        DTypeError: a dtype that is none.
+    Source: csrc/core/dtype_table.inc for the bytes a block.
     """
     kind = as_dtype(dtype)
     dims = _shape_tuple(shape)

@@ -83,6 +83,41 @@ def test_op_docstring(name: str) -> None:
     assert set(parameters(function)) - COMMON <= words | {"x"}
 
 
+# Of the runtime, those that neither take nor give arrays.
+NO_ARRAYS = {
+    "DType.row_bytes",
+    "Graph.draw",
+    "Graph.nodes",
+    "Graph.to_dot",
+    "MemoryPlan.to_dict",
+    "Profile.table",
+    "Profile.to_dict",
+    "Program.memory_plan",
+    "counters",
+    "dtype",
+    "isa",
+    "isas",
+}
+RUNTIME = {
+    n for n, t in PUBLIC.items() if inspect.isroutine(t) and n.split(".")[0] in make_api().RUNTIME
+}
+
+
+@pytest.mark.parametrize("name", sorted(RUNTIME - NO_ARRAYS))
+def test_runtime_docstring(name: str) -> None:
+    """What works on arrays says shapes, dtypes, errors and source, as the ops do."""
+    _, found = make_api().sections(inspect.getdoc(PUBLIC[name]) or "")
+    for section in ("Shapes", "Dtypes", "Raises", "Source"):
+        assert found.get(section), f"{name} has no {section}"
+
+
+def test_what_has_no_arrays_is_listed_by_hand() -> None:
+    assert RUNTIME > NO_ARRAYS
+    for name in NO_ARRAYS:
+        _, found = make_api().sections(inspect.getdoc(PUBLIC[name]) or "")
+        assert "Shapes" not in found
+
+
 @pytest.mark.parametrize("name", PUBLIC)
 def test_public_docstring(name: str) -> None:
     doc = inspect.getdoc(PUBLIC[name])
