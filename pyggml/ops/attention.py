@@ -18,7 +18,9 @@ def flash_attn_ext(
     """softmax(q k^T * scale + mask) v, without the score matrix in memory.
 
     G kv heads serve H query heads, H / G neighbours each. A query whose cells are all masked gives
-    zeros, and what masked cells hold never matters.
+    zeros, and what masked cells hold never matters. A score of +inf or NaN gives NaN, one of -inf
+    hides its cell. The weighted sum is made before it is divided by the sum of the weights, so that
+    C |v| has to stay below the largest float.
 
     Shapes: q (B, H, T, D), k (B, G, C, D), v (B, G, C, Dv), mask (T, C) -> (B, T, H, Dv); all
         without B as well.

@@ -19,6 +19,9 @@ __all__ = ["matmul", "mul_mat", "mul_mat_id", "out_prod"]
 def mul_mat(w: Any, x: Any, *, dtype: DTypeLike | None = None) -> Node:
     """The product of x and w transposed: y[..., t, n] = sum over k of w[..., n, k] * x[..., t, k].
 
+    Infinities and NaN reach the sums that they are part of, as in IEEE 754. Block formats sum codes
+    before the scale: there partial sums have room for |x| up to about 1e30.
+
     Shapes: w (..., N, K), x (..., T, K) or (K,) -> (..., T, N) or (N,). Leading axes of x must be
         multiples of those of w: w is repeated, each of its matrices for a run of x's.
     Dtypes: any float on either side; result f32 unless `dtype` is given. Sums are made in f32.

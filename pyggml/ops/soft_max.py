@@ -23,8 +23,9 @@ def soft_max(
 ) -> Node:
     """softmax(x * scale + slope * mask) over the last axis.
 
-    A position whose mask is -inf gives exactly 0, whatever x holds there; a row with no other
-    position gives zeros, with sinks too.
+    A position whose mask is -inf gives exactly 0, whatever x holds there, and so does a score of
+    -inf; a row with no other position gives zeros, with sinks too. A score of +inf or NaN makes its
+    row NaN.
 
     The slope is 1 unless max_bias says otherwise (ALiBi). Then head h of H has, with n the largest
     power of two that is at most H, slope 2^(-max_bias (h + 1) / n) for h < n, and after those

@@ -16,7 +16,8 @@ def fwht(x: Any, normalized: bool = True, *, dtype: DTypeLike | None = None) -> 
     """The fast Walsh-Hadamard transform of the last axis, natural order.
 
     y[i] = s * sum over j of (-1)^popcount(i & j) * x[j], with s = 1 / sqrt(N) when `normalized`
-    (applying it twice then gives x back), else 1. ggml's public header has no op of this name.
+    (applying it twice then gives x back), else 1. The sums are made before s:
+    N |x| has to stay below the largest float. ggml's public header has no op of this name.
 
     Shapes: (..., N) -> (..., N), N a power of two.
     Dtypes: x any float; result f32 unless `dtype` is given.
