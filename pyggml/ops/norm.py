@@ -35,7 +35,8 @@ def rms_norm(x: Any, eps: float = 1e-5, *, dtype: DTypeLike | None = None) -> No
 def norm(x: Any, eps: float = 1e-5, *, dtype: DTypeLike | None = None) -> Node:
     """Layer normalisation of the last axis: (x - mean) / sqrt(variance + eps).
 
-    The variance is the mean of (x - mean)^2, where x - mean has to fit F32. Weight and bias are a `mul` and an `add` after it.
+    The variance is the mean of (x - mean)^2, where x - mean has to fit F32. Weight and bias are a
+    `mul` and an `add` after it.
 
     Shapes: (..., E) -> (..., E).        Dtypes: x any float; result f32 unless `dtype` is given.
 
