@@ -148,8 +148,11 @@ size_t pyg_arena_bytes(const pyg_arena *arena);
 
 /* Compiles the nodes that the outputs reach, and every write into a constant. n_threads 0 takes the
  * default. arena NULL makes one of its own. PYG_PROGRAM_UNPLANNED (for tests) gives every node
- * memory of its own and runs nothing in place. The graph may be freed afterwards. */
-enum { PYG_PROGRAM_UNPLANNED = 1 };
+ * memory of its own and runs nothing in place. PYG_PROGRAM_GUARDED (for tests) keeps guard bytes
+ * around every piece of memory, fills what a node is about to write with NaN, and looks after each
+ * node whether it has written beside its own: PYG_STATUS_internal then. The graph may be freed
+ * afterwards. */
+enum { PYG_PROGRAM_UNPLANNED = 1, PYG_PROGRAM_GUARDED = 2 };
 pyg_status pyg_program_new(const pyg_graph *graph, const int32_t *outputs, int n_outputs,
                            int n_threads, pyg_arena *arena, int flags, pyg_program **out);
 void pyg_program_free(pyg_program *program);

@@ -77,6 +77,7 @@ cdef extern from "pyggml.h" nogil:
     size_t pyg_arena_bytes(const pyg_arena *arena)
     enum:
         PYG_PROGRAM_UNPLANNED
+        PYG_PROGRAM_GUARDED
     pyg_status pyg_program_new(const pyg_graph *graph, const int32_t *outputs, int n_outputs,
                                int n_threads, pyg_arena *arena, int flags, pyg_program **out)
     void pyg_program_free(pyg_program *program)

@@ -13,6 +13,8 @@ MAX_DIMS: Final[int]
 MAX_THREADS: Final[int]
 NODE_INPUT: Final[int]
 NODE_CONST: Final[int]
+UNPLANNED: Final[int]
+GUARDED: Final[int]
 DLPACK_VERSION: Final[tuple[int, int]]
 
 # typing knows the buffer protocol from Python 3.12 on only

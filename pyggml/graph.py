@@ -10,7 +10,7 @@ import numpy as np
 
 from pyggml import _core
 from pyggml.call import call_op
-from pyggml.checks import as_int, as_name
+from pyggml.checks import as_bool, as_int, as_name
 from pyggml.dtypes import dtype as as_dtype
 from pyggml.dtypes import f32
 from pyggml.errors import GraphError, ParameterError, ShapeError
@@ -129,6 +129,7 @@ class Graph:
         *,
         arena: _core.Arena | None = None,
         planned: bool = True,
+        guarded: bool = False,
     ) -> Program:
         """A Program that computes the outputs, with all of its memory planned and allocated.
 
@@ -144,10 +145,13 @@ class Graph:
                 floored by the cgroup's CPU quota.
             arena: memory shared with other Programs that never run at the same time.
             planned: False gives every node memory of its own (for debugging).
+            guarded: for writers of ops: keeps guard bytes around every piece of memory, fills what
+                a node is about to write with NaN, and raises InternalError from the call when a
+                node has written beside its own.
 
         Raises:
             GraphError: a node of another graph.
-            ParameterError: threads outside 1..256, an arena that is none.
+            ParameterError: threads outside 1..256, an arena that is none, a flag that is none.
             OutOfMemoryError: the arena does not fit the machine.
         Source: csrc/graph/compile.c; Pisarchyk & Lee 2020 (greedy by size) for the memory plan.
         """
@@ -167,7 +171,9 @@ class Graph:
             raise ParameterError(
                 f"compile: threads must be in [1, {_core.MAX_THREADS}], got {threads}"
             )
-        return Program(self, nodes, threads or 0, arena, planned, many)
+        flags = 0 if as_bool("compile: planned", planned) else _core.UNPLANNED
+        flags |= _core.GUARDED if as_bool("compile: guarded", guarded) else 0
+        return Program(self, nodes, threads or 0, arena, flags, many)
 
     def __len__(self) -> int:
         return len(self._core)

@@ -30,10 +30,9 @@ class Program:
         outputs: tuple[Node, ...],
         threads: int,
         arena: _core.Arena | None,
-        planned: bool,
+        flags: int,
         many: bool,
     ) -> None:
-        flags = 0 if planned else 1
         self._core = _core.Program(graph._core, [n.id for n in outputs], threads, arena, flags)
         inputs = [Node(graph, i) for i in self._core.inputs]
         self._inputs = [(n.name, n.shape, n.dtype) for n in inputs]

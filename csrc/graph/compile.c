@@ -76,6 +76,8 @@ static void find_last_uses(builder *b, const int32_t *outputs, int n_outputs) {
         for (int32_t s = 0; s < b->n_kept; s++) b->last[s] = b->n_kept;
 }
 
+static size_t guard_bytes(const builder *b) { return b->prog->guarded ? PYG_GUARD : 0; }
+
 /* The result of slot s may take the memory of its operand k: the operand is a whole dense arena
  * tensor of the same shape and dtype, dies here, and no other operand looks at the same memory from
  * another angle. */
@@ -115,7 +117,9 @@ static void make_lifetimes(builder *b) {
         b->life[s] = b->prog->n_lives;
         /* Inputs are filled before the first step. */
         const int32_t first = node->op == PYG_NODE_INPUT ? -1 : s;
-        b->prog->lives[b->prog->n_lives++] = (pyg_lifetime){node->bytes, first, b->last[s], 0};
+        size_t bytes;
+        if (__builtin_add_overflow(node->bytes, 2 * guard_bytes(b), &bytes)) bytes = SIZE_MAX;
+        b->prog->lives[b->prog->n_lives++] = (pyg_lifetime){bytes, first, b->last[s], 0};
     }
 }
 
@@ -130,7 +134,8 @@ static void place_slots(builder *b) {
         slot->step = -1;
         slot->op = node->op;
         memcpy(slot->name, node->name, sizeof slot->name);
-        slot->offset = life < 0 ? PYG_NOT_IN_ARENA : b->prog->lives[life].offset + node->root_off;
+        slot->offset = life < 0 ? PYG_NOT_IN_ARENA
+                                : b->prog->lives[life].offset + guard_bytes(b) + node->root_off;
     }
 }
 
@@ -161,6 +166,11 @@ static pyg_status make_step(builder *b, int32_t s, pyg_step *step, size_t *const
     return PYG_OK;
 }
 
+static size_t padded(const builder *b, size_t bytes) {
+    const size_t up = pyg_align_up(bytes);
+    return up > SIZE_MAX - guard_bytes(b) ? up : up + guard_bytes(b);
+}
+
 static pyg_status make_steps(builder *b) {
     pyg_program *p = b->prog;
     size_t const_bytes = 0, scratch = 0, shared = 0;
@@ -170,8 +180,8 @@ static pyg_status make_steps(builder *b) {
         pyg_step *step = &p->steps[p->n_steps];
         PYG_TRY(make_step(b, s, step, &const_bytes));
         p->slots[s].step = p->n_steps++;
-        const size_t scratch_bytes = pyg_align_up(step->plan.scratch_bytes);
-        const size_t shared_bytes = pyg_align_up(step->plan.shared_bytes);
+        const size_t scratch_bytes = padded(b, step->plan.scratch_bytes);
+        const size_t shared_bytes = padded(b, step->plan.shared_bytes);
         if (scratch_bytes > scratch) scratch = scratch_bytes;
         if (shared_bytes > shared) shared = shared_bytes;
     }
@@ -264,6 +274,7 @@ pyg_status pyg_program_new(const pyg_graph *graph, const int32_t *outputs, int n
     void *m;
     PYG_TRY(pyg_alloc(&m, sizeof(pyg_program), "program"));
     pyg_program *p = m;
+    p->guarded = (flags & PYG_PROGRAM_GUARDED) != 0;
     p->n_threads = n_threads > 0 ? n_threads : pyg_pool_default_threads();
     atomic_init(&p->running, 0);
     pyg_status status = PYG_OK;

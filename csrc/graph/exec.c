@@ -71,13 +71,24 @@ static pyg_status run_step_timed(run_state *run, int32_t i) {
     return PYG_OK;
 }
 
+static pyg_status run_step_guarded(run_state *run) {
+    pyg_guard_before(run->prog, run->step);
+    PYG_TRY(run_step(run));
+    return pyg_guard_after(run->prog, run->step);
+}
+
+static pyg_status run_any(run_state *run, int32_t i) {
+    if (run->prog->guarded) return run_step_guarded(run);
+    return run->prog->profiling ? run_step_timed(run, i) : run_step(run);
+}
+
 static pyg_status run_steps(const pyg_program *p, pyg_poll_fn poll, void *poll_ctx) {
     run_state run = {.prog = p};
     atomic_init(&run.fault.position, -1);
     int64_t polled = pyg_now_ns();
     for (int32_t i = 0; i < p->n_steps; i++) {
         run.step = &p->steps[i];
-        PYG_TRY(p->profiling ? run_step_timed(&run, i) : run_step(&run));
+        PYG_TRY(run_any(&run, i));
         if (poll == NULL) continue;
         const int64_t now = pyg_now_ns();
         if (now - polled < POLL_NS) continue;
@@ -90,6 +101,7 @@ static pyg_status run_steps(const pyg_program *p, pyg_poll_fn poll, void *poll_c
 static pyg_status run_bound(pyg_program *p, const void *const *inputs, void *const *outputs,
                             pyg_poll_fn poll, void *poll_ctx) {
     pyg_program_bind(p);
+    if (p->guarded) pyg_guard_start(p);
     for (int i = 0; i < p->n_inputs; i++) {
         const pyg_tensor *t = &p->slots[p->input_slots[i]].t;
         const size_t bytes = pyg_extent_bytes(t);

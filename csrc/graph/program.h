@@ -61,6 +61,7 @@ struct pyg_program {
     int64_t *step_ns; /* time of each step in runs_timed runs; NULL: never profiled, or no steps */
     int64_t runs_timed;
     bool profiling;
+    bool guarded; /* see guard.c */
     int n_threads;
     atomic_int running;
 };
@@ -73,5 +74,18 @@ int64_t pyg_now_ns(void);
 
 /* Points every slot into the arena. */
 void pyg_program_bind(pyg_program *program);
+
+/* ---- guard.c, of guarded programs ---- */
+
+/* Bytes in front of each piece of the arena and behind it that no step may change; a multiple of
+ * the alignment. */
+#define PYG_GUARD ((size_t)64)
+
+/* Fills the arena with NaN, before the inputs come in. */
+void pyg_guard_start(const pyg_program *program);
+/* Fills what the step is about to write, and its scratch memory, with NaN. */
+void pyg_guard_before(const pyg_program *program, const pyg_step *step);
+/* PYG_STATUS_internal when the step has written beside what is its own. */
+pyg_status pyg_guard_after(const pyg_program *program, const pyg_step *step);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "graph/plan.h"
+#include "guards.h"
 #include "ops/op.h"
 #include "pyggml.h"
 
@@ -248,6 +249,7 @@ int main(void) {
     pyg_graph_free(g);
     test_run();
     test_report();
+    test_guards();
     CHECK(pyg_alloc_live() == 0);
     return report();
 }

@@ -275,7 +275,7 @@ OTHERS: dict[str, tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = 
         lambda **given: (lambda x: x.graph.compile(**({"outputs": x} | given)))(
             pg.Graph().input("x", (2,))
         ),
-        {"outputs": None, "threads": 1, "arena": None, "planned": True},
+        {"outputs": None, "threads": 1, "arena": None, "planned": True, "guarded": False},
         ("compile",),
     ),
     "call": (

@@ -1,7 +1,7 @@
 /* Builds a random graph, compiles it planned and unplanned, runs both, and compares every bit.
  *
  * What must hold: no call crashes; the planned program (memory shared, results in place, on one or
- * more threads, in memory full of rubbish, twice) gives the same status, outputs and written
+ * more threads, in memory full of rubbish or guarded, twice) gives the same status, outputs and written
  * constants as the unplanned one; read-only constants stay as they are; nothing leaks, with an
  * allocation refused now and then. */
 #include <stdio.h>
@@ -135,7 +135,8 @@ static void compile_and_run(const fuzz_graph *f, fuzz_bytes *b) {
     }
     const int threads = fuzz_one_in(b, 16) ? 2 + (int)fuzz_pick(b, 3) : 1;
     pyg_program *planned = NULL, *plain = NULL;
-    pyg_status status = pyg_program_new(f->g, ids, n, threads, NULL, 0, &planned);
+    const int flags = fuzz_one_in(b, 4) ? PYG_PROGRAM_GUARDED : 0;
+    pyg_status status = pyg_program_new(f->g, ids, n, threads, NULL, flags, &planned);
     if (status == PYG_OK)
         status = pyg_program_new(f->g, ids, n, 1, NULL, PYG_PROGRAM_UNPLANNED, &plain);
     if (status == PYG_OK)

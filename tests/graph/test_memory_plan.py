@@ -86,3 +86,30 @@ def test_the_graph_may_be_gone() -> None:
     g, program = chain()
     del g
     assert program.memory_plan().nodes[3].name == "hidden"
+
+
+def test_guards_lie_around_every_block() -> None:
+    """See tests/c/guards.h for what they catch."""
+    g = pg.Graph()
+    x = g.input("x", (7, 5))
+    node = pg.ops.soft_max(x * 2.0) + x
+    plain, guarded = g.compile(node, threads=2), g.compile(node, threads=2, guarded=True)
+    feed = np.arange(35, dtype=np.float32).reshape(7, 5)
+    for _ in range(2):
+        assert np.array_equal(guarded(x=feed), plain(x=feed))
+    before, after = plain.memory_plan(), guarded.memory_plan()
+    assert [b.bytes + 128 for b in before.blocks] == [b.bytes for b in after.blocks]
+    for node in after.nodes:
+        block = after.blocks[node.block]
+        assert node.offset >= block.offset + 64
+        assert node.offset + node.bytes <= block.offset + block.bytes - 64
+
+
+def test_guarded_programs_share_an_arena_with_others() -> None:
+    arena = pg.Arena()
+    g = pg.Graph()
+    x = g.input("x", (40,))
+    programs = [g.compile(x * 2.0 + x, threads=1, arena=arena, guarded=i % 2 == 1) for i in range(4)]
+    for _ in range(3):
+        for program in programs:
+            assert (program(x=np.ones(40, np.float32)) == 3).all()

@@ -131,11 +131,13 @@ class RandomGraph:
         to = pg.dtype(FLOATS[self.rng.integers(len(FLOATS))])
         return pg.ops.cast(x, to if x.shape[-1] % to.block == 0 else pg.f16)
 
-    def run(self, *, planned: bool, threads: int, times: int = 1) -> list[bytes]:
+    def run(
+        self, *, planned: bool, threads: int, times: int = 1, guarded: bool = False
+    ) -> list[bytes]:
         """Bytes of the outputs and of the caches afterwards, which are put back first."""
         for cache, saved in zip(self.caches, self.saved(), strict=True):
             cache.numpy()[...] = saved
-        program = self.g.compile(self.outputs, threads, planned=planned)
+        program = self.g.compile(self.outputs, threads, planned=planned, guarded=guarded)
         feeds = {name: self.feeds[name] for name in program.inputs}
         for _ in range(times):
             results = program(**feeds)
@@ -157,6 +159,8 @@ def test_planned_is_unplanned(block: int) -> None:
         for threads in (1, 2, 5) if seed % 6 == 0 else (1 + seed % 3,):
             assert graph.run(planned=True, threads=threads) == expected, f"seed {seed}"
             assert graph.arena_bytes <= unplanned + threads * (1 << 20)
+        guarded = graph.run(planned=seed % 3 > 0, threads=1 + seed % 2, guarded=True)
+        assert guarded == expected, f"seed {seed}, guarded"
 
 
 def test_the_graphs_are_worth_it() -> None:

@@ -12,7 +12,8 @@ what pyggml decodes is judged by code that is not its own. Layouts:
     one_row     cut to one row
     empty       cut to no rows
 
-Results must have the same bits for 1, 2 and 5 threads, and leave the guard bytes around them alone.
+Results must have the same bits for 1, 2 and 5 threads and in a guarded program, and leave the guard
+bytes around them alone.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ def place(g, name, values, dtype, layout):
     return node, encode(values, dtype)
 
 
-def run(node, feeds=None, threads=1):
+def run(node, feeds=None, threads=1, guarded=False):
     """The node's value as a Tensor, computed between guard bytes."""
     kind = node.dtype
     last = node.shape[-1] if node.ndim else 1
@@ -165,7 +166,7 @@ def run(node, feeds=None, threads=1):
     view = out.reshape(raw_shape)
     if kind.numpy is not None:
         view = out.view(kind.numpy).reshape(node.shape)
-    program = node.graph.compile(node, threads=threads)
+    program = node.graph.compile(node, threads=threads, guarded=guarded)
     fed = {name: value for name, value in (feeds or {}).items() if name in program.inputs}
     program(out=view, **fed)
     assert (buffer[:GUARD] == 0xA5).all(), "wrote before the result"
@@ -174,11 +175,13 @@ def run(node, feeds=None, threads=1):
 
 
 def run_threads(node, feeds=None):
-    """As `run`, with 1, 2 and 5 threads, which must agree bit for bit."""
+    """As `run`, with 1, 2 and 5 threads, and guarded, which must agree bit for bit."""
     results = [run(node, feeds, threads) for threads in THREADS]
     for threads, result in zip(THREADS[1:], results[1:], strict=True):
         same = np.array_equal(result.raw(), results[0].raw())
         assert same, f"{threads} threads give other bits than 1"
+    in_guards = run(node, feeds, 2, guarded=True)
+    assert np.array_equal(in_guards.raw(), results[0].raw()), "guarded: other bits"
     return results[0]
 
 

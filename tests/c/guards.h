@@ -1,0 +1,92 @@
+/* Guarded programs: ops that write where they must not are caught, and named. */
+#ifndef PYG_TESTS_C_GUARDS_H
+#define PYG_TESTS_C_GUARDS_H
+
+#include <math.h>
+#include <string.h>
+
+#include "check.h"
+#include "graph/program.h"
+
+enum { GUARD_ROW = 5 };
+
+static int spill; /* where the false op writes, counted from its result */
+static size_t own_scratch;
+
+static void run_spill(const pyg_task *task) {
+    float *y = (float *)(void *)task->io.dst->data;
+    for (int i = 0; i < GUARD_ROW; i++) y[i] = 1.0f;
+    ((volatile char *)task->io.dst->data)[spill] = 1;
+}
+
+static void run_spill_scratch(const pyg_task *task) {
+    run_spill(task);
+    ((volatile char *)task->scratch)[own_scratch] = 1;
+}
+
+static void run_spill_shared(const pyg_task *task) {
+    run_spill(task);
+    ((volatile char *)task->shared)[0] = 1; /* it asked for none */
+}
+
+/* Leaves the last element as it is. */
+static void run_short(const pyg_task *task) {
+    float *y = (float *)(void *)task->io.dst->data;
+    for (int i = 0; i < GUARD_ROW - 1; i++) y[i] = 1.0f;
+}
+
+/* abs of an input twice, the first of them done by `run`. */
+static pyg_status run_false_op(void (*run)(const pyg_task *), int flags, float *out) {
+    pyg_graph *g = NULL;
+    const int64_t ne[] = {GUARD_ROW};
+    const float x[GUARD_ROW] = {0};
+    int32_t id;
+    _Alignas(8) char params[PYG_MAX_PARAM_BYTES] = {0};
+    int op = 0;
+    while (strcmp(pyg_op_get(op)->name, "sqr") != 0) op++;
+    const int64_t dtype = -1;
+    memcpy(params, &dtype, sizeof dtype);
+    CHECK(pyg_graph_new(&g) == PYG_OK);
+    CHECK(pyg_graph_input(g, "x", PYG_DTYPE_f32, 1, ne, &id) == PYG_OK);
+    for (int i = 0; i < 2; i++) CHECK(pyg_graph_op(g, op, &id, 1, params, &id) == PYG_OK);
+    pyg_program *p = NULL;
+    CHECK(pyg_program_new(g, &id, 1, 1, NULL, flags, &p) == PYG_OK);
+    pyg_op_row bad = *p->steps[0].op;
+    bad.run = run;
+    p->steps[0].op = &bad;
+    own_scratch = p->steps[0].plan.scratch_bytes;
+    const void *inputs[] = {x};
+    void *outputs[] = {out};
+    const pyg_status status = pyg_program_run(p, inputs, outputs, NULL, NULL);
+    pyg_program_free(p);
+    pyg_graph_free(g);
+    return status;
+}
+
+static void test_guards(void) {
+    static const int inside[] = {0, 4 * GUARD_ROW - 1};
+    static const int outside[] = {-1, -64, 4 * GUARD_ROW, 4 * GUARD_ROW + 63};
+    float out[GUARD_ROW];
+    for (int flags = PYG_PROGRAM_GUARDED; flags < 4; flags++) {
+        for (size_t i = 0; i < sizeof inside / sizeof inside[0]; i++) {
+            spill = inside[i];
+            CHECK(run_false_op(run_spill, flags, out) == PYG_OK);
+        }
+        for (size_t i = 0; i < sizeof outside / sizeof outside[0]; i++) {
+            spill = outside[i];
+            CHECK(run_false_op(run_spill, flags, out) == PYG_STATUS_internal);
+            CHECK(strncmp(pyg_last_message(), "sqr wrote", 9) == 0);
+            CHECK(strstr(pyg_last_message(), "the memory of ") != NULL);
+        }
+        spill = 0;
+        CHECK(run_false_op(run_spill_scratch, flags, out) == PYG_STATUS_internal);
+        CHECK(strstr(pyg_last_message(), "past its scratch memory of ") != NULL);
+        CHECK(run_false_op(run_spill_shared, flags, out) == PYG_STATUS_internal);
+        CHECK(strstr(pyg_last_message(), "shared memory of 0 bytes") != NULL);
+    }
+    /* what is not written is NaN, also where the result has taken over memory */
+    CHECK(run_false_op(run_short, PYG_PROGRAM_GUARDED | PYG_PROGRAM_UNPLANNED, out) == PYG_OK);
+    CHECK(!isnan(out[0]) && isnan(out[GUARD_ROW - 1]));
+}
+
+#endif
