@@ -1,9 +1,9 @@
 /* Builds a random graph, compiles it planned and unplanned, runs both, and compares every bit.
  *
  * What must hold: no call crashes; the planned program (memory shared, results in place, on one or
- * more threads, in memory full of rubbish or guarded, twice) gives the same status, outputs and written
- * constants as the unplanned one; read-only constants stay as they are; nothing leaks, with an
- * allocation refused now and then. */
+ * more threads, in memory full of rubbish or between guard bytes, twice) gives the same status,
+ * outputs and written constants as the unplanned one; read-only constants stay as they are; nothing
+ * leaks, with an allocation refused now and then. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

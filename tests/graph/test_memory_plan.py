@@ -109,7 +109,9 @@ def test_guarded_programs_share_an_arena_with_others() -> None:
     arena = pg.Arena()
     g = pg.Graph()
     x = g.input("x", (40,))
-    programs = [g.compile(x * 2.0 + x, threads=1, arena=arena, guarded=i % 2 == 1) for i in range(4)]
+    programs = [
+        g.compile(x * 2.0 + x, threads=1, arena=arena, guarded=i % 2 == 1) for i in range(4)
+    ]
     for _ in range(3):
         for program in programs:
             assert (program(x=np.ones(40, np.float32)) == 3).all()
