@@ -1,5 +1,6 @@
 # make run      fetch a model, answer a question with an F8_E4M3 cache, print speed and cache size
 # make test     build, then every test            make check   linters, types, warnings as errors
+# make test-generic  the runtime's tests by the kernels without SIMD
 # make sanitize the runtime's tests under gcc's address and undefined-behaviour sanitizers
 # make check-san every test, the C programs and the fuzz targets under sanitizers, half an hour
 # make bench    benchmarks                        make format  what check wants of the layout
@@ -24,13 +25,17 @@ LEAKS := tests/graph tests/core tests/gguf tests/ops/test_acc_set.py tests/ops/t
 FUZZ_SECONDS ?= 60
 COMPILE := -std=c11 -O2 -Icsrc $(WARNINGS) -c -o /dev/null
 
-.PHONY: run test sanitize check-san check bench format clean
+.PHONY: run test test-generic sanitize check-san check bench format clean
 run: $(VENV)/run.stamp
 	$(BIN)/pyggml pull smollm2
 	$(BIN)/pyggml run smollm2 --chat --temp 0 -p "$(QUESTION)" -ctk f8_e4m3 -ctv f8_e4m3 --compare-cache
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest
+
+# Not the models, which have a generic test of their own: ten minutes for little more.
+test-generic: $(VENV)/test.stamp
+	PYGGML_ISA=generic $(BIN)/python -m pytest tests/formats tests/graph tests/kernels tests/ops tests/core
 
 sanitize: $(VENV)/sanitize.stamp
 	$(PRELOAD) ASAN_OPTIONS=detect_leaks=0:$(ASAN) $(BIN)/pytest $(SANITIZED)

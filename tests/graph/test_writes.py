@@ -245,6 +245,8 @@ def test_neighbours_are_not_aliases() -> None:
     ops.cpy(whole[:2], whole[2:4])
     ops.cpy(whole[:2], b[:2])
     ops.cpy(whole[:0], g.const(memory)[3:3])
+    ops.acc(whole, g.const(memory[2:2, 1:]))  # no bytes, at an address inside
+    ops.acc(whole[4:4], whole[4:4])
 
 
 def test_ids_in_the_memory_that_is_written() -> None:
