@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fuzz import make_corpus
+from fuzz import make_corpus, python_fuzz
 from fuzz.gguf_fuzz import CORPUS, fuzz, read_all
 
 from pyggml.errors import GGUFError
@@ -75,3 +75,9 @@ def test_damaged_files() -> None:
     opened, refused = fuzz(seed=1, count=1_500)
     assert opened > 0
     assert refused > 0
+
+
+def test_calls_from_python() -> None:
+    made, refused = python_fuzz.fuzz(seed=1, count=4_000)
+    assert made.total() > refused.total() // 2
+    assert len([name for name in python_fuzz.CALLS if made[name] == 0]) <= 1
