@@ -41,7 +41,7 @@ MOST = 1 << 13  # elements of a node that others are made of
 
 
 def calls() -> dict[str, Any]:
-    """Every op, and every method and property-free operation of a node, by name."""
+    """Every op and every public method of a node, by name."""
     found = {name: getattr(ops, name) for name in ops.__all__}
     for name, method in inspect.getmembers(pg.Node, inspect.isfunction):
         if not name.startswith("_"):
@@ -153,13 +153,14 @@ class Build:
         parameters = inspect.signature(CALLS[name]).parameters.values()
         left_out = 0.6 if len(parameters) < 6 else 0.9
         for parameter in parameters:
+            if parameter.kind == parameter.VAR_POSITIONAL:
+                arguments += self.integers(parameter.name, like)
+                continue
             if parameter.default is not parameter.empty and self.rng.random() < left_out:
                 continue
             value = self.pick() if parameter.name == "self" else self.value(parameter, like)
             if like is None and isinstance(value, pg.Node):
                 like = value
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                continue
             if parameter.kind == parameter.POSITIONAL_ONLY or parameter.name == "self":
                 arguments.append(value)
             else:
