@@ -41,7 +41,7 @@
  *     and one rounding more; y may be exactly one of the inputs.
  * decay_add: y = y * r + x in double, both operations rounded.
  * sum, sum_sqr: the sum of x and of x^2, added up in double (x^2 is exact there); only the order of
- *     the additions differs between sets. sum_sqr_f16: sum_sqr of F16 codes, its bits.
+ *     the additions differs between sets. sum_sqr_f16: sum_sqr of F16 codes, within 2^-23 of it.
  * scale_wide: y = x * s within 2 units, s >= 0 and maybe outside of what F32 holds: up to 2^160,
  *     down to 2^-160, 0, infinity and NaN. y may be x.
  * argmax: index of the first of the largest elements, or of the first NaN when there is one. n = 0

@@ -45,25 +45,28 @@ static void K(scale_f16)(int64_t n, const void *x, float s, float bias, void *y)
     scaled_codes(v_load_f16, v_store_f16, 2, n, x, s, bias, y);
 }
 
-/* In the order of sum_sqr. */
-V_INLINE double sum_sqr_codes(v_load_fn load, int bytes, int64_t n, const char *x) {
-    v_wide even = v_wide_zero(), odd = even;
+/* a^2 + b^2, rounded once: the squares of F16 are exact in F32, and far from its limits. */
+V_INLINE v_f32 f16_squares(v_f32 a, v_f32 b) { return v_fma(b, b, v_mul(a, a)); }
+
+/* Four squares are added up in F32 and widened once: to widen each takes half of the time. */
+static double K(sum_sqr_f16)(int64_t n, const void *codes) {
+    const char *x = codes;
+    v_wide sum = v_wide_zero();
+    const int64_t bytes = 2, step = bytes * V_WIDTH;
     int64_t i = 0;
-    for (; i + 2 * V_WIDTH <= n; i += 2 * V_WIDTH) {
-        even = v_wide_square(even, load(x + i * bytes));
-        odd = v_wide_square(odd, load(x + (i + V_WIDTH) * bytes));
+    for (; i + 4 * V_WIDTH <= n; i += 4 * V_WIDTH) {
+        const char *at = x + i * bytes;
+        const v_f32 front = f16_squares(v_load_f16(at), v_load_f16(at + step));
+        const v_f32 back = f16_squares(v_load_f16(at + 2 * step), v_load_f16(at + 3 * step));
+        sum = v_wide_add(sum, v_add(front, back));
     }
     for (; i < n; i += V_WIDTH) {
         const char *at = x + i * bytes;
         const int64_t left = n - i;
-        even = v_wide_square(even,
-                             left >= V_WIDTH ? load(at) : load_tail(load, at, (int)left * bytes));
+        sum = v_wide_square(sum, left >= V_WIDTH ? v_load_f16(at)
+                                                 : load_tail(v_load_f16, at, (int)(left * bytes)));
     }
-    return v_wide_sum(even) + v_wide_sum(odd);
-}
-
-static double K(sum_sqr_f16)(int64_t n, const void *x) {
-    return sum_sqr_codes(v_load_f16, 2, n, x);
+    return v_wide_sum(sum);
 }
 
 #endif
