@@ -182,7 +182,8 @@ def _op_table() -> Iterator[str]:
     for row in _core.op_table():
         kind = "a view" if row["view"] else "a view of what it wrote" if row["write"] else ""
         name, params = row["name"], "; ".join(map(_param, row["params"]))
-        yield f"| [`{name}`](#{name}) | {', '.join(row['operands'])} | {params} | {kind} |"
+        marks = [o + "?" * (o in row["optional"]) for o in row["operands"]]
+        yield f"| [`{name}`](#{name}) | {', '.join(marks)} | {params} | {kind} |"
 
 
 def _ops_page() -> Iterator[str]:

@@ -2,11 +2,13 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Final, Literal, TypeAlias, TypedDict, final
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypedDict, final
 
 import numpy as np
 from typing_extensions import Buffer
 
+from pyggml.checks import as_bool as as_bool
+from pyggml.checks import as_int as as_int
 from pyggml.errors import STATUS as STATUS
 
 MAX_DIMS: Final[int]
@@ -34,9 +36,20 @@ class _Param(TypedDict):
 class _OpRow(TypedDict):
     name: str
     operands: tuple[str, ...]
+    optional: tuple[str, ...]
+    index: tuple[str, ...]
     view: bool
     write: bool
     params: tuple[_Param, ...]
+
+class NodeInfo(NamedTuple):
+    op: int
+    name: str
+    shape: tuple[int, ...]
+    dtype: int
+    src: tuple[int, ...]
+    root: int
+    writable: bool
 
 class _Counters(TypedDict):
     allocations: int
@@ -117,9 +130,7 @@ class Graph:
     def op(self, op: int, srcs: Sequence[int], params: dict[str, Any]) -> int: ...
     def truncate(self, n_nodes: int) -> None: ...
     def set_name(self, node: int, name: str) -> None: ...
-    def node(
-        self, node: int
-    ) -> tuple[int, str, tuple[int, ...], int, tuple[int, ...], int, bool]: ...
+    def node(self, node: int) -> NodeInfo: ...
 
 @final
 class Arena:

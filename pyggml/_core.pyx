@@ -15,8 +15,10 @@ from libc.string cimport memcpy, memset
 
 import os
 import threading
+from collections import namedtuple
 from operator import index
 
+from pyggml.checks import as_bool, as_int
 from pyggml.errors import (
     STATUS,
     GraphError,
@@ -86,13 +88,17 @@ cdef object param_dict(const pyg_param *p):
 
 
 def op_table():
-    """One dict a row of csrc/ops/op_table.inc: name, operands, view, write, params."""
+    """One dict a row of csrc/ops/op_table.inc: name, operands and which of them may be left out
+    (optional) or are row numbers (index), view, write, params."""
     rows = []
     for i in range(PYG_N_OPS):
         row = pyg_op_get(i)
+        operands = row.operands.decode().split()
         rows.append({
             "name": row.name.decode(),
-            "operands": tuple(row.operands.decode().split()),
+            "operands": tuple(o.rstrip("?#") for o in operands),
+            "optional": tuple(o.rstrip("?#") for o in operands if "?" in o),
+            "index": tuple(o.rstrip("?#") for o in operands if "#" in o),
             "view": bool(row.flags & PYG_OP_VIEW),
             "write": bool(row.flags & PYG_OP_WRITE),
             "params": tuple(param_dict(&row.params[k]) for k in range(row.n_params)
@@ -252,6 +258,10 @@ cdef object tensor_shape(const pyg_tensor *t):
 include "_params.pxi"
 include "_dlpack.pxi"
 
+# dtype and op are row numbers; src holds -1 for an operand left out; root is the node whose memory
+# a view looks at, of others the node itself.
+NodeInfo = namedtuple("NodeInfo", "op name shape dtype src root writable")
+
 
 @cython.final
 cdef class Graph:
@@ -341,15 +351,16 @@ cdef class Graph:
             check(pyg_graph_set_name(self.ptr, node, raw))
 
     def node(self, int32_t node):
-        """(op number, name, shape, dtype number, operand ids, root id, writable) of a node."""
+        """What is known of a node."""
         cdef pyg_node_info info
         with self.lock:
             check(pyg_graph_node(self.ptr, node, &info))
             srcs = [info.src[i] for i in range(PYG_MAX_SRC)]
             while srcs and srcs[-1] == -1:
                 srcs.pop()
-            return (info.op, info.name.decode("utf-8", "replace"), tensor_shape(info.tensor),
-                    <int>info.tensor.dtype, tuple(srcs), info.root, bool(info.writable))
+            return NodeInfo(info.op, info.name.decode("utf-8", "replace"),
+                            tensor_shape(info.tensor), <int>info.tensor.dtype, tuple(srcs),
+                            info.root, bool(info.writable))
 
 
 # ---- programs ----------------------------------------------------------------------------------

@@ -2,12 +2,9 @@
 
 
 cdef int64_t as_i64(value, str op, bytes name) except? -1:
-    if isinstance(value, bool):  # an index for Python, but never meant as one
-        raise ParameterError(f"{op}: {name.decode()}: {value} is not an integer")
+    number = as_int(f"{op}: {name.decode()}", value)
     try:
-        return index(value)
-    except TypeError:
-        raise ParameterError(f"{op}: {name.decode()}: {value!r} is not an integer") from None
+        return number
     except OverflowError:
         raise ParameterError(f"{op}: {name.decode()}: the integer passes 64 bits") from None
 
@@ -54,9 +51,7 @@ cdef int pack_param(const pyg_op_row *row, const pyg_param *p, value, char *fiel
                 f"{op}: {p.name.decode()} must be one of {', '.join(choices)}, got {value!r}")
         n = choices.index(value)
     elif p.kind == PYG_KIND_BOOL:
-        if not (isinstance(value, (bool, int)) and value in (0, 1)):
-            raise ParameterError(f"{op}: {p.name.decode()}: True or False expected, got {value!r}")
-        n = value
+        n = as_bool(f"{op}: {p.name.decode()}", value)
     else:
         n = as_i64(value, op, p.name)
     memcpy(field, &n, sizeof(n))

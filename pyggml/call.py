@@ -13,6 +13,7 @@ from pyggml.dtypes import DType, f32, f64
 from pyggml.dtypes import dtype as as_dtype
 from pyggml.errors import DTypeError, GraphError, ParameterError, PyggmlError, ReadOnlyError
 from pyggml.node import Node
+from pyggml.rows import OPS, OpRow
 from pyggml.tensor import _SCALARS, Tensor, _as_array, _from_numbers, tensor
 
 if TYPE_CHECKING:
@@ -21,11 +22,10 @@ if TYPE_CHECKING:
     from pyggml.dtypes import DTypeLike
     from pyggml.graph import Graph
 
-_OPS = {row["name"]: number for number, row in enumerate(_core.op_table())}
-_OPERANDS = {row["name"]: row["operands"] for row in _core.op_table()}
+    Prepared = Node | tuple[Tensor, bool]  # a node, or a constant and whether it is a copy
+
 _F32_MAX = float(np.finfo(np.float32).max)
 _COPY_HINT = " (it was given as numbers or an array that must be copied: write into a Tensor)"
-_INDICES = ("ids", "pos")  # operands that are integers whatever the others are
 
 
 def _is_list(value: Any, depth: int = _core.MAX_DIMS) -> bool:
@@ -40,30 +40,49 @@ def _is_weak(value: Any) -> bool:
     return isinstance(value, _SCALARS) or _is_list(value)
 
 
-def as_node(graph: Graph, value: Any, kind: DType = f32) -> Node:
-    """An operand as a node of the graph; numbers and lists of them as a constant of `kind`."""
+def prepared(op: str, name: str, value: Any, kind: DType | None = f32) -> Prepared:
+    """An operand as `placed` takes it; errors name it.
+
+    It may run code of the caller's (`__array__`), so no lock is held meanwhile.
+
+    Args:
+        op: for messages.
+        name: of the operand.
+        value: of any kind.
+        kind: what Python numbers and lists of them become; None: what numpy makes of them.
+    """
     if isinstance(value, Node):
         return value
-    if isinstance(value, _SCALARS):
-        with np.errstate(over="ignore"):
-            number = np.float32(_as_float(value))
-        return graph._capture(Tensor.from_raw(number.reshape(1), (), f32), copied=True)
-    if _is_list(value):
-        return graph._capture(tensor(_from_numbers(value, kind)), copied=True)
-    return graph.const(value)
+    if isinstance(value, Tensor):
+        return value, False
+    with operand_errors(op, name):
+        if kind is not None and isinstance(value, _SCALARS):
+            with np.errstate(over="ignore"):
+                number = np.float32(_as_float(value))
+            return Tensor.from_raw(number.reshape(1), (), f32), True
+        if kind is not None and _is_list(value):
+            return tensor(_from_numbers(value, kind)), True
+        return captured(value)
 
 
-def _constant(graph: Graph, op: str, i: int, value: Any, operands: tuple[Any, ...]) -> Node:
-    """Operand i, no node yet, as one."""
-    if i < len(_OPERANDS[op]) and _OPERANDS[op][i] in _INDICES:
-        return graph.const(value)
-    return as_node(graph, value, _list_kind(op, operands))
+def captured(value: Any, name: str | None = None) -> tuple[Tensor, bool]:
+    """What `pyggml.tensor` makes of it, and whether that has other memory than the value."""
+    t = tensor(value, name)
+    if isinstance(value, (list, tuple)):
+        return t, True
+    # What shares its memory gives the same memory again.
+    return t, t.nbytes > 0 and not np.may_share_memory(np.asarray(value), t.raw())
 
 
-def _list_kind(op: str, operands: tuple[Any, ...]) -> DType:
+def placed(graph: Graph, value: Prepared) -> Node:
+    """The node of a prepared operand in the graph."""
+    return value if isinstance(value, Node) else graph._capture(*value)
+
+
+def _list_kind(row: OpRow, operands: tuple[Any, ...]) -> DType:
     """What the numbers of a list become: f32, or what the other operands only store."""
-    for name, value in zip(_OPERANDS[op], operands, strict=False):
-        if name not in _INDICES and isinstance(value, (Node, Tensor)) and not value.dtype.is_float:
+    for name, value in zip(row.operands, operands, strict=False):
+        if name not in row.index and isinstance(value, (Node, Tensor)) and not value.dtype.is_float:
             return value.dtype
     return f32
 
@@ -101,35 +120,45 @@ def call_op(op: str, *operands: Any, **params: Any) -> Node:
         ShapeError, DTypeError: as the op's `infer` decides.
         ParameterError: likewise, or there is no such op.
     """
-    if op not in _OPS:
-        raise ParameterError(f"there is no op {op!r}; there are {', '.join(_OPS)}")
+    if op not in OPS:
+        raise ParameterError(f"there is no op {op!r}; there are {', '.join(OPS)}")
+    row, graph = OPS[op], _graph_of(op, operands)
+    ready = [_operand(op, i, operands) for i in range(len(operands))]
+    while ready and ready[-1] is None:
+        ready.pop()
+    if "dtype" in params:
+        params["dtype"] = _result_dtype(op, params["dtype"])
+    with all_or_none(graph):
+        ids = [-1 if value is None else placed(graph, value).id for value in ready]
+        try:
+            return Node(graph, graph._core.op(row.number, ids, params))
+        except (DTypeError, ReadOnlyError) as e:
+            raise type(e)(f"{e}{_hint(graph, row, e, ids)}") from None
+
+
+def _graph_of(op: str, operands: tuple[Any, ...]) -> Graph:
+    """The graph of the nodes among the operands."""
     graph: Graph | None = None
     for value in operands:
         if isinstance(value, Node):
-            if graph is not None and value._graph is not graph:
+            if graph is not None and value.graph is not graph:
                 raise GraphError(f"{op}: the operands belong to two graphs")
-            graph = value._graph
+            graph = value.graph
     if graph is None:
         raise GraphError(f"{op}: no operand belongs to a graph; make one with g.input or g.const")
-    with all_or_none(graph):
-        ids = []
-        for i, value in enumerate(operands):
-            if isinstance(value, Node):
-                ids.append(value._id)
-            elif value is None:
-                _may_be_left_out(op, i)
-                ids.append(-1)
-            else:
-                with operand_errors(op, _name_of(op, i)):
-                    ids.append(_constant(graph, op, i, value, operands)._id)
-        while ids and ids[-1] == -1:
-            ids.pop()
-        if "dtype" in params:
-            params["dtype"] = _result_dtype(op, params["dtype"])
-        try:
-            return Node(graph, graph._core.op(_OPS[op], ids, params))
-        except (DTypeError, ReadOnlyError) as e:
-            raise type(e)(f"{e}{_hint(graph, op, e, ids)}") from None
+    return graph
+
+
+def _operand(op: str, i: int, operands: tuple[Any, ...]) -> Prepared | None:
+    """Operand i, None for one that is left out."""
+    row = OPS[op]
+    name = row.operands[min(i, len(row.operands) - 1)]
+    if operands[i] is None:
+        if i < len(row.operands) and name not in row.optional:
+            raise GraphError(f"{op}: the operand {name} is missing (None was given)")
+        return None
+    kind = None if name in row.index else _list_kind(row, operands)
+    return prepared(op, name, operands[i], kind)
 
 
 def _result_dtype(op: str, dtype: DTypeLike | None) -> int:
@@ -142,24 +171,13 @@ def _result_dtype(op: str, dtype: DTypeLike | None) -> int:
         raise DTypeError(f"{op}: dtype: {e}") from None
 
 
-def _name_of(op: str, i: int) -> str:
-    names = _OPERANDS[op]
-    return str(names[min(i, len(names) - 1)].rstrip("?"))
-
-
-def _may_be_left_out(op: str, i: int) -> None:
-    names = _OPERANDS[op]
-    if i < len(names) and not names[i].endswith("?"):
-        raise GraphError(f"{op}: the operand {names[i]} is missing (None was given)")
-
-
-def _hint(graph: Graph, op: str, e: PyggmlError, ids: list[int]) -> str:
+def _hint(graph: Graph, row: OpRow, e: PyggmlError, ids: list[int]) -> str:
     """What the caller may not know about a constant among the operands that were refused."""
     if isinstance(e, ReadOnlyError):
-        written = graph._core.node(ids[_OPERANDS[op].index("dst")])[5]
+        written = graph._core.node(ids[row.operands.index("dst")]).root
         return _COPY_HINT if written in graph._copies else ""
-    nodes = [graph._core.node(graph._core.node(i)[5]) for i in ids if i >= 0]
-    wide = any(kind == f64.id and number == _core.NODE_CONST for number, _, _, kind, *_ in nodes)
+    roots = [graph._core.node(graph._core.node(i).root) for i in ids if i >= 0]
+    wide = any(root.dtype == f64.id and root.op == _core.NODE_CONST for root in roots)
     return " (a float64 array: .astype(np.float32) rounds it)" if wide else ""
 
 

@@ -42,7 +42,7 @@ def as_axes(what: str, axis: Any, ndim: int) -> tuple[int, ...]:
 
 def as_bool(what: str, value: Any) -> bool:
     """True or False, 1 or 0."""
-    if not isinstance(value, (bool, np.bool_, int, np.integer)) or value not in (0, 1):
+    if not isinstance(value, (np.bool_, int, np.integer)) or value not in (0, 1):
         raise ParameterError(f"{what}: True or False expected, got {value!r}")
     return bool(value)
 

@@ -6,8 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyggml import _core
 from pyggml.errors import ParameterError
+from pyggml.rows import OPS
 
 if TYPE_CHECKING:
     import os
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from pyggml.graph import Graph
     from pyggml.node import Node
 
-_WRITES = frozenset(row["name"] for row in _core.op_table() if row["write"])
-_VIEWS = frozenset(row["name"] for row in _core.op_table() if row["view"])
 _STYLES = {
     "input": 'shape=ellipse, style=filled, fillcolor="#cfe2f3"',
     "const": 'shape=cylinder, style=filled, fillcolor="#eeeeee"',
@@ -38,18 +36,18 @@ def _escaped(text: str) -> str:
 def _role(node: Node, op: str, used: set[int]) -> str:
     if op in ("input", "const"):
         return op
-    if op in _WRITES:
+    if OPS[op].write:
         return "write"
     if node.id not in used:
         return "output"
-    return "view" if op in _VIEWS else "op"
+    return "view" if OPS[op].view else "op"
 
 
 def _lines(graph: Graph) -> Iterator[str]:
     nodes = graph.nodes()
     sources = [node.src for node in nodes]
     used = {operand.id for src in sources for operand in src if operand is not None}
-    root = [graph._core.node(node.id)[5] for node in nodes]
+    root = [graph._core.node(node.id).root for node in nodes]
     writer: dict[int, int] = {}  # root -> the last node that wrote its memory
     for node, src in zip(nodes, sources, strict=True):
         op = node.op
@@ -58,21 +56,15 @@ def _lines(graph: Graph) -> Iterator[str]:
         text = "\\n".join(_escaped(line) for line in label)
         yield f'n{node.id} [label="{text}", {_STYLES[_role(node, op, used)]}];'
         ids = [operand.id for operand in src if operand is not None]
-        for name, operand in zip(_operand_names(op), src, strict=False):
+        names = OPS[op].operands if op in OPS else ()
+        for name, operand in zip(names, src, strict=False):
             if operand is not None:
                 tail = f' [label="{name}"]' if len(ids) > 1 else ""
                 yield f"n{operand.id} -> n{node.id}{tail};"
         for last in {writer[root[i]] for i in ids if root[i] in writer} - set(ids):
             yield f'n{last} -> n{node.id} [style=dashed, color="#cc4125", constraint=true];'
-        if op in _WRITES:
+        if op in OPS and OPS[op].write:
             writer[root[node.id]] = node.id
-
-
-_OPERANDS = {row["name"]: tuple(n.rstrip("?") for n in row["operands"]) for row in _core.op_table()}
-
-
-def _operand_names(op: str) -> tuple[str, ...]:
-    return _OPERANDS.get(op, ())
 
 
 def to_dot(graph: Graph) -> str:

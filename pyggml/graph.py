@@ -6,17 +6,15 @@ from collections.abc import Iterable
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Never
 
-import numpy as np
-
 from pyggml import _core
-from pyggml.call import call_op
+from pyggml.call import call_op, captured
 from pyggml.checks import as_bool, as_int, as_name
 from pyggml.dtypes import dtype as as_dtype
 from pyggml.dtypes import f32
 from pyggml.errors import GraphError, ParameterError, ShapeError
 from pyggml.node import Node
 from pyggml.program import Program, _default_bytes
-from pyggml.tensor import Tensor, _shape_tuple, tensor
+from pyggml.tensor import Tensor, _shape_tuple
 
 if TYPE_CHECKING:
     import os
@@ -73,6 +71,7 @@ class Graph:
         data = None if default is None else _default_bytes(name, dims, kind, default)
         with self._lock:
             node = Node(self, self._core.input(name, kind.id, dims))
+            self._defaults.pop(name, None)  # of an input that was undone
             if data is not None:
                 self._defaults[name] = data
         return node
@@ -97,11 +96,11 @@ class Graph:
         if name is not None:
             as_name("const", name)
         if isinstance(value, Tensor):
-            return self._capture(value, name)
-        t = tensor(value, name)
-        return self._capture(t, name, copied=_is_copy(t, value))
+            return self._capture(value, False, name)
+        t, copied = captured(value, name)
+        return self._capture(t, copied, name)
 
-    def _capture(self, t: Tensor, name: str | None = None, *, copied: bool = False) -> Node:
+    def _capture(self, t: Tensor, copied: bool, name: str | None = None) -> Node:
         with self._lock:  # two threads give one tensor one node
             known = self._consts.get(id(t))
             if known is not None:
@@ -173,7 +172,8 @@ class Graph:
             )
         flags = 0 if as_bool("compile: planned", planned) else _core.UNPLANNED
         flags |= _core.GUARDED if as_bool("compile: guarded", guarded) else 0
-        return Program(self, nodes, threads or 0, arena, flags, many)
+        with self._lock:  # what is compiled is the graph of one moment
+            return Program(self, nodes, threads or 0, arena, flags, many)
 
     def __len__(self) -> int:
         return len(self._core)
@@ -216,11 +216,3 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"<Graph of {len(self)} nodes>"
-
-
-def _is_copy(t: Tensor, value: Any) -> bool:
-    """Whether t, made from the value, has other memory than the value."""
-    if isinstance(value, (list, tuple)):
-        return True
-    # What shares its memory gives the same memory again.
-    return t.nbytes > 0 and not np.may_share_memory(np.asarray(value), t.raw())

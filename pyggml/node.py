@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from math import inf, prod
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Never, cast
 
 import numpy as np
 
-from pyggml import _core
 from pyggml.checks import as_axes, as_axis, as_bool, as_name
 from pyggml.dtypes import DTYPES, DType
 from pyggml.errors import GraphError, ShapeError
+from pyggml.rows import NAMES
 from pyggml.tensor import _SCALARS, Tensor
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from pyggml.dtypes import DTypeLike
     from pyggml.graph import Graph
-
-_OPS = {row["name"]: number for number, row in enumerate(_core.op_table())}
 
 
 class Node:
@@ -37,8 +35,9 @@ class Node:
     def __init__(self, graph: Graph, number: int) -> None:
         self._graph = graph
         self._id = number
-        _, _, self._shape, kind, _, _, _ = graph._core.node(number)
-        self._dtype = DTYPES[kind]
+        info = graph._core.node(number)
+        self._shape = info.shape
+        self._dtype = DTYPES[info.dtype]
 
     @property
     def graph(self) -> Graph:
@@ -78,7 +77,7 @@ class Node:
     @property
     def name(self) -> str:
         """The name shown in messages, "" when it has none."""
-        return str(self._graph._core.node(self._id)[1])
+        return str(self._graph._core.node(self._id).name)
 
     @name.setter
     def name(self, value: str) -> None:
@@ -87,12 +86,12 @@ class Node:
     @property
     def op(self) -> str:
         """Name of the op that makes it, "input" or "const"."""
-        return _kind_of(self._graph._core.node(self._id)[0])
+        return NAMES[self._graph._core.node(self._id).op]
 
     @property
     def src(self) -> tuple[Node | None, ...]:
         """The operands, None for an optional one that was left out."""
-        ids = self._graph._core.node(self._id)[4]
+        ids = self._graph._core.node(self._id).src
         return tuple(Node(self._graph, i) if i >= 0 else None for i in ids)
 
     @property
@@ -513,16 +512,4 @@ class Node:
 def _binary(op: str, a: Any, b: Any) -> Node:
     from pyggml.call import binary
 
-    result: Node = binary(op, a, b)  # or NotImplemented, which operators may return
-    return result
-
-
-_KINDS = {number: name for name, number in _OPS.items()} | {
-    _core.NODE_INPUT: "input",
-    _core.NODE_CONST: "const",
-}
-
-
-def _kind_of(number: int) -> str:
-    """Name of op `number`, "input" or "const"."""
-    return _KINDS[number]
+    return cast("Node", binary(op, a, b))  # or NotImplemented, which operators may return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyggml import _core
 from pyggml.dtypes import DTYPES
-from pyggml.node import _kind_of
+from pyggml.rows import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,7 +129,7 @@ class Profile:
         first = group[0]
         return Cost(
             name=first["name"] if of_node else "",
-            op=_kind_of(first["op"]),
+            op=NAMES[first["op"]],
             shape=first["shape"] if of_node else None,
             dtype=DTYPES[first["dtype"]].name if of_node else None,
             calls=sum(r["runs"] for r in group),
@@ -304,7 +304,7 @@ def _placement(r: _KeptNode) -> Placement:
     return Placement(
         id=r["id"],
         name=r["name"],
-        op=_kind_of(r["op"]),
+        op=NAMES[r["op"]],
         block=r["block"] if placed else None,
         offset=r["offset"] if placed else None,
         bytes=r["bytes"],

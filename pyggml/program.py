@@ -222,7 +222,7 @@ class Program:
 
 def _constants_of(graph: Graph, outputs: tuple[Node, ...]) -> list[Tensor]:
     """The Tensors of the graph in whose memory outputs lie."""
-    roots = {graph._core.node(n.id)[5] for n in outputs}
+    roots = {graph._core.node(n.id).root for n in outputs}
     return [t for t, node in graph._consts.values() if node.id in roots]
 
 

@@ -67,16 +67,15 @@ static pyg_op_row table[PYG_N_OPS] = {
 static void parse_operands(pyg_op_row *row) {
     row->n_src = row->n_required = 0;
     for (const char *p = row->operands; *p != '\0';) {
-        size_t n = strcspn(p, " ?");
+        const size_t n = strcspn(p, " ?#");
         char *name = row->src_name[row->n_src++];
         PYG_DCHECK(n < sizeof row->src_name[0] && row->n_src <= PYG_MAX_SRC);
         memcpy(name, p, n);
         name[n] = '\0';
         p += n;
-        if (*p == '?')
-            p++;
-        else
-            row->n_required = row->n_src;
+        const size_t marks = strspn(p, "?#");
+        if (memchr(p, '?', marks) == NULL) row->n_required = row->n_src;
+        p += marks;
         p += strspn(p, " ");
     }
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyggml.call import all_or_none, as_node, operand_errors
+from pyggml.call import all_or_none, placed, prepared
 from pyggml.errors import GraphError, ShapeError
 from pyggml.graph import Node, call_op
 from pyggml.ops.rows import _ids
@@ -91,12 +91,9 @@ def matmul(a: Any, b: Any, *, dtype: DTypeLike | None = None) -> Node:
     if not isinstance(a, Node) and not isinstance(b, Node):
         raise GraphError("matmul: no operand belongs to a graph; make one with g.input or g.const")
     graph = a.graph if isinstance(a, Node) else b.graph
+    left, right = prepared("matmul", "a", a), prepared("matmul", "b", b)
     with all_or_none(graph):
-        with operand_errors("matmul", "a"):
-            left = as_node(graph, a)
-        with operand_errors("matmul", "b"):
-            right = as_node(graph, b)
-        return _matmul(left, right, dtype)
+        return _matmul(placed(graph, left), placed(graph, right), dtype)
 
 
 def _matmul(left: Node, right: Node, dtype: DTypeLike | None) -> Node:

@@ -71,6 +71,43 @@ def test_building_and_compiling_one_graph() -> None:
     assert len(g) == 1 + 4 * 60
 
 
+def test_constants_and_defaults_while_another_thread_compiles() -> None:
+    g = pg.Graph()
+    x = g.input("x", (8,), default=1.0)
+    done = threading.Event()
+
+    def work(i: int) -> None:
+        if i == 0:
+            for k in range(2000):
+                g.const(np.full(8, k, np.float32))
+                g.input(f"x{k}", (1,), default=k)
+            done.set()
+        while not done.is_set():
+            assert g.compile(x + 1.0, threads=1)().tolist() == [2.0] * 8
+
+    at_once(2, work)
+    assert len(g.compile(g.nodes(), threads=1).defaults) == 2001
+
+
+def test_operands_are_converted_without_the_lock() -> None:
+    """An array of the caller's own may wait for a thread that builds the same graph."""
+    g = pg.Graph()
+    x = g.input("x", (2,))
+
+    class Slow:
+        def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+            thread = threading.Thread(target=lambda: built.append(x * 2.0))
+            thread.start()
+            thread.join(60)
+            return np.ones(2, np.float32)
+
+    for build in (lambda: x + Slow(), lambda: pg.ops.matmul(x, Slow())):
+        built: list[pg.Node] = []
+        y = build()
+        assert built
+        assert all(node.id < y.id for node in built)
+
+
 def test_programs_of_many_threads_with_many_threads() -> None:
     """Every run, profile and plan of the one Program gives what it gives alone."""
     base = np.random.default_rng(2).standard_normal((32, 48)).astype(np.float32)
