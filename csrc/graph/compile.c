@@ -166,6 +166,7 @@ static pyg_status make_step(builder *b, int32_t s, pyg_step *step, size_t *const
     return PYG_OK;
 }
 
+/* A size that has no room for its guard is refused with the arena that it would need. */
 static size_t padded(const builder *b, size_t bytes) {
     const size_t up = pyg_align_up(bytes);
     return up > SIZE_MAX - guard_bytes(b) ? up : up + guard_bytes(b);

@@ -54,7 +54,7 @@ static pyg_status fault_status(const run_state *run) {
                     (long long)atomic_load(&run->fault.value), step->op->src_name[at], table);
 }
 
-static pyg_status run_step(run_state *run) {
+static pyg_status run_phases(run_state *run) {
     for (int phase = 0; phase < run->step->plan.n_phases; phase++) {
         run->phase = phase;
         pyg_pool_run(run_task, run, run->step->plan.n_tasks[phase]);
@@ -64,22 +64,18 @@ static pyg_status run_step(run_state *run) {
     return PYG_OK;
 }
 
-static pyg_status run_step_timed(run_state *run, int32_t i) {
+static pyg_status run_timed(run_state *run, int32_t i) {
     const int64_t start = pyg_now_ns();
-    PYG_TRY(run_step(run));
+    PYG_TRY(run_phases(run));
     run->prog->step_ns[i] += pyg_now_ns() - start;
     return PYG_OK;
 }
 
-static pyg_status run_step_guarded(run_state *run) {
-    pyg_guard_before(run->prog, run->step);
-    PYG_TRY(run_step(run));
-    return pyg_guard_after(run->prog, run->step);
-}
-
-static pyg_status run_any(run_state *run, int32_t i) {
-    if (run->prog->guarded) return run_step_guarded(run);
-    return run->prog->profiling ? run_step_timed(run, i) : run_step(run);
+static pyg_status run_step(run_state *run, int32_t i) {
+    const pyg_program *p = run->prog;
+    if (p->guarded) pyg_guard_before(p, run->step);
+    PYG_TRY(p->profiling ? run_timed(run, i) : run_phases(run));
+    return p->guarded ? pyg_guard_after(p, run->step) : PYG_OK;
 }
 
 static pyg_status run_steps(const pyg_program *p, pyg_poll_fn poll, void *poll_ctx) {
@@ -88,7 +84,7 @@ static pyg_status run_steps(const pyg_program *p, pyg_poll_fn poll, void *poll_c
     int64_t polled = pyg_now_ns();
     for (int32_t i = 0; i < p->n_steps; i++) {
         run.step = &p->steps[i];
-        PYG_TRY(run_any(&run, i));
+        PYG_TRY(run_step(&run, i));
         if (poll == NULL) continue;
         const int64_t now = pyg_now_ns();
         if (now - polled < POLL_NS) continue;

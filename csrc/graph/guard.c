@@ -1,5 +1,5 @@
-/* Guarded programs: no memory of the arena is what it was before, and none is touched but by the
- * step that it belongs to. For tests of ops; see PYG_PROGRAM_GUARDED. */
+/* Guarded programs: new memory holds NaN, and a step that writes into the guard bytes around any
+ * memory of the arena is named. For tests of ops; see PYG_PROGRAM_GUARDED. */
 #include <string.h>
 
 #include "graph/program.h"
@@ -16,6 +16,12 @@ static size_t first_changed(const char *at, size_t bytes) {
     size_t i = 0;
     while (i < bytes && (unsigned char)at[i] == POISON) i++;
     return i;
+}
+
+/* One past the last byte that is not POISON; 0 when there is none. */
+static size_t end_of_changed(const char *at, size_t bytes) {
+    while (bytes > 0 && (unsigned char)at[bytes - 1] == POISON) bytes--;
+    return bytes;
 }
 
 static bool alive(const pyg_lifetime *life, int32_t slot) {
@@ -37,24 +43,23 @@ static pyg_status check_life(const pyg_program *p, const pyg_op_row *op, int32_t
     if (before < PYG_GUARD)
         return pyg_fail(PYG_STATUS_internal, "%s wrote %zu bytes before the memory of %s", op->name,
                         PYG_GUARD - before, owner(p, i));
-    const size_t end = life->bytes - PYG_GUARD;
-    const size_t after = first_changed(base + end, PYG_GUARD);
-    if (after < PYG_GUARD)
+    const size_t after = end_of_changed(base + life->bytes - PYG_GUARD, PYG_GUARD);
+    if (after > 0)
         return pyg_fail(PYG_STATUS_internal, "%s wrote %zu bytes past the memory of %s", op->name,
-                        after + 1, owner(p, i));
+                        after, owner(p, i));
     return PYG_OK;
 }
 
 /* What lies behind the part of the scratch memory that the step asked for. */
 static pyg_status check_scratch(const pyg_program *p, const pyg_step *step) {
     const size_t shared = p->scratch_off - p->shared_off, used = step->plan.shared_bytes;
-    if (first_changed(p->bound + p->shared_off + used, shared - used) < shared - used)
+    if (end_of_changed(p->bound + p->shared_off + used, shared - used) > 0)
         return pyg_fail(PYG_STATUS_internal, "%s wrote past its shared memory of %zu bytes",
                         step->op->name, used);
     const size_t mine = step->plan.scratch_bytes, rest = p->scratch_stride - mine;
     for (int w = 0; w < p->n_threads; w++) {
         const char *end = p->bound + p->scratch_off + (size_t)w * p->scratch_stride + mine;
-        if (first_changed(end, rest) < rest)
+        if (end_of_changed(end, rest) > 0)
             return pyg_fail(PYG_STATUS_internal, "%s wrote past its scratch memory of %zu bytes",
                             step->op->name, mine);
     }

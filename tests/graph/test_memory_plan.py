@@ -103,6 +103,8 @@ def test_guards_lie_around_every_block() -> None:
         block = after.blocks[node.block]
         assert node.offset >= block.offset + 64
         assert node.offset + node.bytes <= block.offset + block.bytes - 64
+    profile = guarded.profile(x=feed, runs=3, peak=False)
+    assert all(node.seconds > 0 for node in profile.nodes)
 
 
 def test_guarded_programs_share_an_arena_with_others() -> None:
