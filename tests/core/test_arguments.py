@@ -244,6 +244,7 @@ def small() -> pg.Program:
     return g.compile(g.input("x", (2,)) * 2.0, threads=1)
 
 
+NODE = pg.Graph().input("x", (2,))
 OTHERS: dict[str, tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = {
     "input": (
         lambda **given: pg.Graph().input(**given),
@@ -272,10 +273,8 @@ OTHERS: dict[str, tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = 
         ("from_raw", "shape", "dtype", "name", "takes 8 bytes", "bytes, got"),
     ),
     "compile": (
-        lambda **given: (lambda x: x.graph.compile(**({"outputs": x} | given)))(
-            pg.Graph().input("x", (2,))
-        ),
-        {"outputs": None, "threads": 1, "arena": None, "planned": True, "guarded": False},
+        lambda **given: NODE.graph.compile(**given),
+        {"outputs": NODE, "threads": 1, "arena": None, "planned": True, "guarded": False},
         ("compile",),
     ),
     "call": (

@@ -4,7 +4,8 @@ Each operand comes as values (float64, or integers); for a dtype it is encoded b
 what pyggml decodes is judged by code that is not its own. Layouts:
 
     contiguous  an input
-    strided     every second element of a larger input, whose other elements are NaN
+    strided     every second element of a larger input, whose other elements are NaN (10^4 in block
+                formats, where a NaN is one of its whole block, and -1 in integers)
     permuted    an input with turned axes
     in_place    the result of another op, whose memory is free to be taken over
     const       a Tensor between guard bytes
@@ -13,7 +14,7 @@ what pyggml decodes is judged by code that is not its own. Layouts:
     empty       cut to no rows
 
 Results must have the same bits for 1, 2 and 5 threads and in a guarded program, and leave the guard
-bytes around them alone.
+bytes around them, and around Tensors, alone.
 """
 
 from __future__ import annotations
@@ -104,9 +105,18 @@ def rounded(values, dtype):
     return values if values is None or is_int(values) else decode(encode(values, dtype))
 
 
+buffers = []  # of the guarded Tensors of a test, which conftest.py looks at
+
+
+def is_whole(buffer):
+    """Whether nothing was written before or past the Tensor in the buffer of `guarded`."""
+    return (buffer[:GUARD] == 0xFF).all() and (buffer[-GUARD:] == 0xFF).all()
+
+
 def guarded(tensor):
     """The tensor again, with bytes around it that are NaN in every float dtype."""
     buffer = np.full(tensor.nbytes + 2 * GUARD, 0xFF, np.uint8)
+    buffers.append(buffer)
     buffer[GUARD : GUARD + tensor.nbytes] = tensor.raw()
     return pg.Tensor.from_raw(
         buffer[GUARD : GUARD + tensor.nbytes], tensor.shape, tensor.dtype, tensor.name
