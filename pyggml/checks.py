@@ -23,7 +23,7 @@ def as_int(what: str, value: Any) -> int:
 
 def as_axis(what: str, axis: Any, ndim: int) -> int:
     """One axis of ndim, counted from the start."""
-    number = as_int(what, axis)
+    number = as_int(f"{what}: axis", axis)
     if not -ndim <= number < ndim:
         raise ShapeError(f"{what}: axis {number} is outside the {ndim} axes of the operand")
     return number % ndim

@@ -14,7 +14,7 @@ from pyggml.dtypes import f32
 from pyggml.errors import GraphError, ParameterError, ShapeError
 from pyggml.node import Node
 from pyggml.program import Program, _default_bytes
-from pyggml.tensor import Tensor, _shape_tuple
+from pyggml.tensor import Tensor, _node_shape
 
 if TYPE_CHECKING:
     import os
@@ -65,9 +65,9 @@ class Graph:
         """
         if as_name("input", name) == "out":
             raise ParameterError("input: 'out' names the arrays that a Program fills")
-        kind, dims = as_dtype(dtype), _shape_tuple(shape, f"input '{name}': ")
-        if max(dims, default=0) >= 1 << 63:
-            raise ShapeError(f"input '{name}': shape {dims}: an axis passes 64 bits")
+        kind, dims = as_dtype(dtype), _node_shape(f"input '{name}': shape", shape)
+        if min(dims, default=0) < 0:
+            raise ShapeError(f"input '{name}': shape {dims}: negative axis")
         data = None if default is None else _default_bytes(name, dims, kind, default)
         with self._lock:
             node = Node(self, self._core.input(name, kind.id, dims))

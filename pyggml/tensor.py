@@ -215,18 +215,31 @@ class Tensor:
         return f"<Tensor{name} {self._shape} {self._dtype.name}, {self.nbytes:,} bytes{access}>"
 
 
-def _shape_tuple(shape: int | Sequence[int], what: str = "") -> tuple[int, ...]:
-    """The shape as plain ints, that of one axis may be an int; errors begin with `what`."""
-    what = f"{what}shape"
+def _int_tuple(what: str, shape: int | Sequence[int]) -> tuple[int, ...]:
+    """One number an axis as plain ints, that of one axis may be an int; errors name `what`."""
     if isinstance(shape, int | np.integer):
-        shape = (int(shape),) if not isinstance(shape, bool) else (shape,)
+        shape = (shape,)
     if isinstance(shape, Iterable) and not isinstance(shape, (str, bytes)):
         shape = tuple(islice(shape, _core.MAX_DIMS + 1))  # it may be endless
     dims = tuple(as_ints(what, shape))
     if len(dims) > _core.MAX_DIMS:
         raise ShapeError(f"{what}: at most {_core.MAX_DIMS} axes")
+    return dims
+
+
+def _node_shape(what: str, shape: int | Sequence[int]) -> tuple[int, ...]:
+    """As `_int_tuple`, of numbers that C holds."""
+    dims = _int_tuple(what, shape)
+    if max(map(abs, dims), default=0) >= 1 << 63:
+        raise ShapeError(f"{what} {dims}: an axis passes 64 bits")
+    return dims
+
+
+def _shape_tuple(shape: int | Sequence[int], what: str = "") -> tuple[int, ...]:
+    """As `_int_tuple`, of no negative numbers; errors begin with `what`."""
+    dims = _int_tuple(f"{what}shape", shape)
     if any(n < 0 for n in dims):
-        raise ShapeError(f"{what} {dims}: negative axis")
+        raise ShapeError(f"{what}shape {dims}: negative axis")
     return dims
 
 

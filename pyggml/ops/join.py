@@ -8,6 +8,7 @@ from pyggml.call import shape_of
 from pyggml.checks import as_axis, as_ints
 from pyggml.errors import ShapeError
 from pyggml.graph import Node, call_op
+from pyggml.tensor import _node_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +56,7 @@ def repeat(x: Any, shape: Sequence[int]) -> Node:
         ShapeError: an axis that is no whole multiple, or fewer axes than x.
     Source: csrc/ops/join.c; ggml_repeat.
     """
-    size = as_ints("repeat", shape)
+    size = _node_shape("repeat: shape", shape)
     return call_op("repeat", x, ndim=len(size), size=size)
 
 
@@ -76,8 +77,8 @@ def pad(x: Any, after: Sequence[int], before: Sequence[int] | None = None) -> No
     Source: csrc/ops/join.c; ggml_pad, ggml_pad_ext.
     """
     ndim = len(shape_of("pad", "x", x))
-    front = [0] * ndim if before is None else as_ints("pad", before)
-    back = as_ints("pad", after)
+    front = [0] * ndim if before is None else as_ints("pad: before", before)
+    back = as_ints("pad: after", after)
     if len(front) != ndim or len(back) != ndim:
-        raise ShapeError(f"pad: one number for each of the {ndim} axes of x is needed")
+        raise ShapeError(f"pad: after and before need one number for each of the {ndim} axes of x")
     return call_op("pad", x, after=back, before=front)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyggml.call import shape_of
+from pyggml.errors import ShapeError
 from pyggml.graph import Node, call_op
 from pyggml.ops.rows import _ids
 
@@ -70,6 +71,8 @@ def rope(
     if n_dims is None:
         shape = shape_of("rope", "x", x)
         n_dims = shape[-1] if shape else 0
+        if n_dims < 2:
+            raise ShapeError(f"rope: the last axis of x, of shape {shape}, holds no pair to rotate")
     return call_op(
         "rope",
         x,

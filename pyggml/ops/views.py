@@ -11,6 +11,7 @@ from pyggml.call import all_or_none
 from pyggml.checks import as_int, as_ints
 from pyggml.errors import GraphError, ParameterError, ShapeError
 from pyggml.graph import Node, call_op
+from pyggml.tensor import _node_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +62,7 @@ def reshape(x: Node, shape: int | Sequence[int]) -> Node:
     Source: csrc/ops/view.c.
     """
     _need_node("reshape", x)
-    dims = _fill_shape(x, as_ints("reshape", [shape] if _is_int(shape) else shape))
+    dims = _fill_shape(x, list(_node_shape("reshape: shape", shape)))
     try:
         return call_op("reshape", x, ndim=len(dims), size=dims)
     except ShapeError:
@@ -84,7 +85,7 @@ def permute(x: Node, axes: Sequence[int]) -> Node:
     _need_node("permute", x)
     order = as_ints("permute: axes", axes)
     if len(order) != x.ndim:
-        raise ShapeError(f"permute: {len(order)} axes given for x of shape {x.shape}")
+        raise ShapeError(f"permute: axes: {len(order)} given for x of shape {x.shape}")
     return call_op("permute", x, axes=[a + x.ndim if a < 0 else a for a in order])
 
 
@@ -108,19 +109,17 @@ def _need_node(op: str, x: Any) -> None:
         raise GraphError(f"{op}: x must be a node; g.const makes one of a tensor or an array")
 
 
-def _is_int(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
 def _fill_shape(x: Node, dims: list[int]) -> list[int]:
     """The shape with its -1 computed."""
+    if min(dims, default=0) < -1:
+        raise ShapeError(f"reshape: shape {tuple(dims)}: negative axis")
     if dims.count(-1) == 0:
         return dims
     if dims.count(-1) > 1:
-        raise ShapeError(f"reshape: {tuple(dims)} holds more than one -1")
+        raise ShapeError(f"reshape: shape {tuple(dims)} holds more than one -1")
     rest, total = -prod(dims), prod(x.shape)
     if rest == 0 or total % rest:
-        raise ShapeError(f"reshape: {tuple(dims)} cannot hold the {total} elements of {x.shape}")
+        raise ShapeError(f"reshape: shape {tuple(dims)} cannot hold the {total} elements of x")
     return [total // rest if n == -1 else n for n in dims]
 
 
@@ -131,7 +130,7 @@ def _expand(items: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
         raise ShapeError("view: an index holds at most one '...'")
     used = sum(item is not None and item is not Ellipsis for item in items)
     if used > len(shape):
-        raise ShapeError(f"view: {used} indices for the shape {shape}")
+        raise ShapeError(f"view: index: {used} items for the shape {shape}")
     at = dots[0] if dots else len(items)
     fill = [slice(None)] * (len(shape) - used)
     return [*items[:at], *fill, *items[at + 1 :]]
@@ -162,18 +161,18 @@ def _normalise(
 def _one_axis(item: Any, axis: int, shape: tuple[int, ...]) -> tuple[int, int, int]:
     n = shape[axis]
     if isinstance(item, slice):
-        if item.step is not None and as_int("view", item.step) < 1:
+        if item.step is not None and as_int("view: index", item.step) < 1:
             raise ShapeError(
                 f"view: axis {axis}: negative steps and 0 are not views (step {item.step})"
             )
         for bound in (item.start, item.stop):
             if bound is not None:
-                as_int("view", bound)
+                as_int("view: index", bound)
         first, stop, stride = item.indices(n)
         return first, stride, len(range(first, stop, stride))
     if isinstance(item, list) or (isinstance(item, np.ndarray) and item.ndim):
-        raise ParameterError(f"view: {type(item).__name__} indices are not views; see get_rows")
-    at = as_int("view", item)
+        raise ParameterError(f"view: index: a {type(item).__name__} makes no view; see get_rows")
+    at = as_int("view: index", item)
     if not -n <= at < n:
         raise ShapeError(f"view: index {at} is outside axis {axis} of the shape {shape}")
     return at % n, 1, 1

@@ -36,6 +36,8 @@ CALLS: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "repeat": ([X], {"shape": (10, 3, 64)}),
 }
 NAMES_OF_PARTS = {"matmul": ("matmul", "mul_mat", "transpose", "reshape"), "dup": ("dup", "cont")}
+# What a message says instead of a parameter's name: of a dtype, what it cannot hold.
+NOT_BY_NAME = {"dtype": "", "x": "no operand belongs", "a": "no operand belongs"}
 BAD = [
     None,
     True,
@@ -114,13 +116,18 @@ class Graph(pg.Graph):
     before = 0
 
 
-def refused(words: tuple[str, ...], what: Any, build: Callable[[], Any]) -> Any:
-    """None when the call is refused by one of pyggml's errors that holds one of the words."""
+def refused(words: tuple[str, ...], what: Any, build: Callable[[], Any], also: str = "") -> Any:
+    """None when the call is refused by one of pyggml's errors that holds one of the words, and
+    `also` besides it.
+    """
     try:
         return build()
     except pg.PyggmlError as e:
         message = str(e)
-    assert any(word in message for word in words), f"{what!r}: {message}"
+    word = next((word for word in words if word in message), None)
+    assert word is not None, f"{what!r}: {message}"
+    rest = message.replace(word, "", 1)
+    assert also in rest or NOT_BY_NAME.get(also, also) in rest, f"{also}: {what!r}: {message}"
     return None
 
 
@@ -141,7 +148,7 @@ def test_an_argument_is_refused_by_name_or_taken(name: str, parameter: str) -> N
     words = (name, *NAMES_OF_PARTS.get(name, ()))
     for bad in BAD:
         g, given = Graph(), valid(name) | {parameter: bad}
-        node = refused(words, bad, lambda: call(g, name, given, parameter))  # noqa: B023
+        node = refused(words, bad, lambda: call(g, name, given, parameter), parameter)  # noqa: B023
         if node is None:
             assert len(g) == g.before, f"{bad!r} leaves nodes"
         else:
@@ -293,6 +300,7 @@ OTHERS: dict[str, tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_arguments(name: str) -> None:
     function, given, words = OTHERS[name]
+    function(**given)
     for parameter in given:
         for bad in BAD:
             wrong = given | {parameter: bad}

@@ -236,7 +236,7 @@ def test_pad_refused():
     g = pg.Graph()
     x = g.input("x", (2, 32))
     for after, before in (((1,), None), ((1, 2, 3), None), ((1, 2), (1,)), ((), ())):
-        with pytest.raises(pg.ShapeError, match="pad: one number for each of the 2 axes"):
+        with pytest.raises(pg.ShapeError, match=r"pad: .* need one number for each of the 2 axes"):
             pg.ops.pad(x, after, before)
     for after, before in (((-1, 0), None), ((0, 0), (0, -1))):
         with pytest.raises(pg.ParameterError, match="must not be negative"):

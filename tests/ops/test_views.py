@@ -91,7 +91,7 @@ def test_views_of_views():
         (np.s_[0, 6], "index 6 is outside axis 1"),
         (np.s_[::-1], "negative steps"),
         (np.s_[::0], "negative steps and 0"),
-        (np.s_[0, 0, 0], "3 indices"),
+        (np.s_[0, 0, 0], "index: 3 items"),
         (np.s_[..., ...], "at most one"),
         (2**70, "outside"),
     ],
@@ -210,7 +210,7 @@ def test_axes_of_length_one_come_and_go_without_a_copy():
         ((2, 3), (-1, 4), "cannot hold the 6"),
         ((2, 3), (-1, -1), "more than one -1"),
         ((0, 3), (-1, 0), "cannot hold"),
-        ((2, 3), (-2, -3), "negative length"),
+        ((2, 3), (-2, -3), "negative axis"),
         ((2, 3), (6, 1, 1, 1, 1), "at most 4"),
     ],
 )
