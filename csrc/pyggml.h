@@ -165,9 +165,11 @@ int32_t pyg_program_n_nodes(const pyg_program *program);
 /* Bytes of the arena that this program uses, scratch included. */
 size_t pyg_program_arena_bytes(const pyg_program *program);
 
-/* Called by the running thread between nodes, about every 50 ms; non-zero stops the run with
- * PYG_STATUS_cancelled. */
+/* Called by the running thread between nodes, and while it waits for its turn, about every
+ * PYG_POLL_NS; non-zero stops the run with PYG_STATUS_cancelled. Other threads' runs have their turn
+ * meanwhile, and it may run another program itself. */
 typedef int (*pyg_poll_fn)(void *ctx);
+#define PYG_POLL_NS 50000000
 
 /* Runs. inputs[i] is dense memory of input i's size, outputs[j] receives output j densely.
  * Allocates nothing. PYG_STATUS_graph when the program or its arena is running already. */

@@ -8,8 +8,6 @@
 #include "graph/program.h"
 #include "thread/pool.h"
 
-#define POLL_NS 50000000
-
 typedef struct run_state {
     const pyg_program *prog;
     const pyg_step *step;
@@ -78,20 +76,29 @@ static pyg_status run_step(run_state *run, int32_t i) {
     return p->guarded ? pyg_guard_after(p, run->step) : PYG_OK;
 }
 
+/* Between two steps: others have their turn, and poll may run a program of its own. */
+static pyg_status pause_run(const pyg_program *p, pyg_poll_fn poll, void *poll_ctx) {
+    pyg_pool_end();
+    if (poll(poll_ctx)) return pyg_fail(PYG_STATUS_cancelled, "the run was stopped");
+    return pyg_pool_begin(p->n_threads, poll, poll_ctx);
+}
+
 static pyg_status run_steps(const pyg_program *p, pyg_poll_fn poll, void *poll_ctx) {
     run_state run = {.prog = p};
     atomic_init(&run.fault.position, -1);
+    PYG_TRY(pyg_pool_begin(p->n_threads, poll, poll_ctx));
+    pyg_status status = PYG_OK;
     int64_t polled = pyg_now_ns();
     for (int32_t i = 0; i < p->n_steps; i++) {
         run.step = &p->steps[i];
-        PYG_TRY(run_step(&run, i));
-        if (poll == NULL) continue;
-        const int64_t now = pyg_now_ns();
-        if (now - polled < POLL_NS) continue;
-        polled = now;
-        if (poll(poll_ctx)) return pyg_fail(PYG_STATUS_cancelled, "the run was stopped");
+        status = run_step(&run, i);
+        if (status != PYG_OK) break;
+        if (poll == NULL || pyg_now_ns() - polled < PYG_POLL_NS) continue;
+        PYG_TRY(pause_run(p, poll, poll_ctx));
+        polled = pyg_now_ns();
     }
-    return PYG_OK;
+    pyg_pool_end();
+    return status;
 }
 
 static pyg_status run_bound(pyg_program *p, const void *const *inputs, void *const *outputs,
@@ -103,10 +110,7 @@ static pyg_status run_bound(pyg_program *p, const void *const *inputs, void *con
         const size_t bytes = pyg_extent_bytes(t);
         if (bytes > 0) memcpy(t->data, inputs[i], bytes);
     }
-    PYG_TRY(pyg_pool_begin(p->n_threads));
-    const pyg_status status = run_steps(p, poll, poll_ctx);
-    pyg_pool_end();
-    if (status != PYG_OK) return status;
+    PYG_TRY(run_steps(p, poll, poll_ctx));
     for (int i = 0; i < p->n_outputs; i++)
         pyg_pack_bytes(&p->slots[p->output_slots[i]].t, outputs[i]);
     if (p->profiling) p->runs_timed++;

@@ -56,7 +56,7 @@ pyg_status pyg_measure_peak(int n_threads, double *bytes_per_s, double *flops_pe
     PYG_TRY(pyg_alloc(&memory, 2 * COPY_BYTES, "peak"));
     probe p = {memory, (char *)memory + COPY_BYTES, n_threads};
     pyg_status status = pyg_pool_reserve(n_threads);
-    if (status == PYG_OK) status = pyg_pool_begin(n_threads);
+    if (status == PYG_OK) status = pyg_pool_begin(n_threads, NULL, NULL);
     if (status == PYG_OK) {
         *bytes_per_s = 2.0 * (double)COPY_BYTES / best_seconds(copy_task, &p);
         const double flops = 2.0 * TILE_K * TILE_M * TILE_N * TILE_CALLS * n_threads;

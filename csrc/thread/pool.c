@@ -22,6 +22,7 @@
 #include "thread/cpus.h"
 #include "thread/fpmode.h"
 #include "thread/futex.h"
+#include "thread/turns.h"
 
 #define CACHE_LINE 64
 #define SPIN_NS 50000           /* then every look yields */
@@ -58,21 +59,14 @@ static struct {
     alignas(CACHE_LINE) _Atomic uint32_t parked;
 } slots[PYG_MAX_THREADS];
 
-/* First come, first served: with a plain lock, a caller that begins again at once starves the
- * others. */
-typedef struct ticket_lock {
-    _Atomic uint32_t next, serving;
-} ticket_lock;
-
 static struct {
     alignas(CACHE_LINE) _Atomic int n_workers;
     _Atomic int64_t spin_ns;
-    ticket_lock reserve_lock;
-    ticket_lock job_lock;
+    pthread_mutex_t reserve_lock;
     int fork_handler; /* under reserve_lock */
-    int n_threads;    /* of the job, 0 outside; under job_lock, as the next */
+    int n_threads;    /* of the job, 0 outside; of who has the turn, as the next */
     uint64_t caller_fp;
-} pool;
+} pool = {.reserve_lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Nested jobs would wait for themselves; debug builds trap instead. */
 #ifdef PYG_DEBUG
@@ -83,20 +77,6 @@ static void mark_task(int on) { (void)on; }
 #endif
 
 /* ---- waiting ------------------------------------------------------------------------------- */
-
-static void lock(ticket_lock *l) {
-    const uint32_t ticket = atomic_fetch_add(&l->next, 1);
-    for (;;) {
-        const uint32_t serving = atomic_load(&l->serving);
-        if (serving == ticket) return;
-        pyg_futex_wait(&l->serving, serving);
-    }
-}
-
-static void unlock(ticket_lock *l) {
-    const uint32_t serving = atomic_fetch_add(&l->serving, 1) + 1;
-    if (atomic_load(&l->next) != serving) pyg_futex_wake_all(&l->serving);
-}
 
 static int64_t now_ns(void) {
     struct timespec t;
@@ -188,11 +168,8 @@ static void after_fork(void) {
     atomic_store(&join.arrived, 0);
     atomic_store(&join.caller_parked, 0);
     for (int i = 0; i < PYG_MAX_THREADS; i++) atomic_store(&slots[i].parked, 0);
-    ticket_lock *const locks[] = {&pool.reserve_lock, &pool.job_lock};
-    for (int i = 0; i < 2; i++) {
-        atomic_store(&locks[i]->next, 0);
-        atomic_store(&locks[i]->serving, 0);
-    }
+    pthread_mutex_init(&pool.reserve_lock, NULL);
+    pyg_turns_after_fork();
     pool.n_threads = 0;
     atomic_store(&pool.n_workers, 0);
 }
@@ -260,21 +237,21 @@ pyg_status pyg_pool_reserve(int n_threads) {
         return pyg_fail(PYG_STATUS_param, "threads: must be 1 to %d, not %d", PYG_MAX_THREADS,
                         n_threads);
     if (atomic_load(&pool.n_workers) >= n_threads - 1) return PYG_OK;
-    lock(&pool.reserve_lock);
+    pthread_mutex_lock(&pool.reserve_lock);
     const int error = start_workers(n_threads);
     const int have = atomic_load(&pool.n_workers) + 1;
-    unlock(&pool.reserve_lock);
+    pthread_mutex_unlock(&pool.reserve_lock);
     if (error == 0) return PYG_OK;
     return pyg_fail(PYG_STATUS_no_memory, "threads: the system refused thread %d of %d: %s",
                     have + 1, n_threads, strerror(error));
 }
 
-pyg_status pyg_pool_begin(int n_threads) {
+pyg_status pyg_pool_begin(int n_threads, pyg_poll_fn poll, void *poll_ctx) {
     PYG_DCHECK(!in_task);
     PYG_TRY(pyg_pool_reserve(n_threads));
     /* With more threads than CPUs, whoever is waited for may be waiting for this CPU. */
     const int64_t spin_ns = n_threads > useful_threads(1) ? 0 : SPIN_NS;
-    lock(&pool.job_lock);
+    PYG_TRY(pyg_turn_begin(poll, poll_ctx));
     pool.n_threads = n_threads;
     atomic_store_explicit(&pool.spin_ns, spin_ns, memory_order_relaxed);
     pool.caller_fp = pyg_fp_enter();
@@ -315,5 +292,5 @@ void pyg_pool_end(void) {
     if (pool.n_threads == 0) return; /* a child forked in the middle of a job has none */
     pool.n_threads = 0;
     pyg_fp_leave(pool.caller_fp);
-    unlock(&pool.job_lock);
+    pyg_turn_end();
 }

@@ -29,9 +29,9 @@ int pyg_pool_default_threads(void);
  * PYG_STATUS_no_memory when the system refuses a thread. */
 pyg_status pyg_pool_reserve(int n_threads);
 
-/* Starts a job on n_threads workers; waits while another job runs (the caller holds no Python
- * lock). Rebuilds the workers after a fork. */
-pyg_status pyg_pool_begin(int n_threads);
+/* Starts a job on n_threads workers. While another job runs it waits (the caller holds no Python
+ * lock) and polls, see turns.h. Rebuilds the workers after a fork. */
+pyg_status pyg_pool_begin(int n_threads, pyg_poll_fn poll, void *poll_ctx);
 
 /* Runs tasks 0..n_tasks-1 of the job and returns when all are done. One task (or one worker) runs
  * inline, without waking anybody. */

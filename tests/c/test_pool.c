@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "sleep.h"
 #if defined(__SSE__)
 #include <xmmintrin.h>
 #endif
@@ -31,11 +32,6 @@
 #endif
 
 #define MAX_TASKS 1000
-
-static void sleep_ms(int ms) {
-    const struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
-    nanosleep(&t, NULL);
-}
 
 /* ---- ranges -------------------------------------------------------------------------------- */
 
@@ -64,7 +60,7 @@ static void test_ranges(void) {
     static const int tasks[] = {0, 1, 2, 3, 7, 64, 1000}, threads[] = {1, 2, 3, 5, 8, 2, 1};
     static tally t;
     for (size_t i = 0; i < sizeof threads / sizeof threads[0]; i++) {
-        CHECK(pyg_pool_begin(threads[i]) == PYG_OK);
+        CHECK(pyg_pool_begin(threads[i], NULL, NULL) == PYG_OK);
         for (size_t k = 0; k < sizeof tasks / sizeof tasks[0]; k++) {
             memset(&t, 0, sizeof t);
             pyg_pool_run(count_task, &t, tasks[k]);
@@ -85,7 +81,7 @@ static void add_task(void *ctx, int64_t task, int worker) { ((padded *)ctx)[work
 static int64_t run_sums(int n_threads, int64_t n_tasks, int runs) {
     padded sums[PYG_MAX_THREADS];
     memset(sums, 0, sizeof sums);
-    if (pyg_pool_begin(n_threads) != PYG_OK) return -1;
+    if (pyg_pool_begin(n_threads, NULL, NULL) != PYG_OK) return -1;
     for (int i = 0; i < runs; i++) pyg_pool_run(add_task, sums, n_tasks);
     pyg_pool_end();
     int64_t total = 0;
@@ -121,7 +117,7 @@ static void test_parking(void) {
     }
     padded sums[3];
     memset(sums, 0, sizeof sums);
-    CHECK(pyg_pool_begin(3) == PYG_OK); /* inside a job */
+    CHECK(pyg_pool_begin(3, NULL, NULL) == PYG_OK); /* inside a job */
     for (int i = 0; i < 10; i++) {
         pyg_pool_run(add_task, sums, 3);
         sleep_ms(i % 4);
@@ -135,7 +131,7 @@ static void test_parking(void) {
     CHECK(cpu_seconds() - before < 0.1);
 
     int ms = 40; /* the caller parks */
-    CHECK(pyg_pool_begin(3) == PYG_OK);
+    CHECK(pyg_pool_begin(3, NULL, NULL) == PYG_OK);
     for (int i = 0; i < 3; i++) pyg_pool_run(slow_worker, &ms, 3);
     pyg_pool_end();
 }
@@ -162,7 +158,7 @@ static long sleeps_of(long id) {
 
 /* A parked worker that a job does not use is not woken. */
 static void test_unused_workers(void) {
-    CHECK(pyg_pool_begin(4) == PYG_OK);
+    CHECK(pyg_pool_begin(4, NULL, NULL) == PYG_OK);
     pyg_pool_run(note_id, NULL, 4);
     pyg_pool_end();
     sleep_ms(50);
@@ -183,7 +179,7 @@ static void *compete(void *arg) {
     for (int i = 0; i < 300; i++) {
         padded sums[4];
         memset(sums, 0, sizeof sums);
-        if (pyg_pool_begin(n_threads) != PYG_OK) return (void *)1;
+        if (pyg_pool_begin(n_threads, NULL, NULL) != PYG_OK) return (void *)1;
         wrong += in_job++;
         pyg_pool_run(add_task, sums, 4);
         pyg_pool_run(add_task, sums, 4);
@@ -215,8 +211,8 @@ static void test_callers(void) {
 
 static void test_bad_counts(void) {
     CHECK(pyg_pool_reserve(0) == PYG_STATUS_param);
-    CHECK(pyg_pool_begin(-1) == PYG_STATUS_param);
-    CHECK(pyg_pool_begin(PYG_MAX_THREADS + 1) == PYG_STATUS_param);
+    CHECK(pyg_pool_begin(-1, NULL, NULL) == PYG_STATUS_param);
+    CHECK(pyg_pool_begin(PYG_MAX_THREADS + 1, NULL, NULL) == PYG_STATUS_param);
     CHECK(strstr(pyg_last_message(), "257") != NULL);
     CHECK(run_sums(2, 2, 1) == 1); /* the failed begins hold nothing */
 }
@@ -231,7 +227,7 @@ static void check_signals(void *ctx, int64_t task, int worker) {
 
 static void test_signals(void) {
     int right[3] = {0, 0, 0};
-    CHECK(pyg_pool_begin(3) == PYG_OK);
+    CHECK(pyg_pool_begin(3, NULL, NULL) == PYG_OK);
     pyg_pool_run(check_signals, right, 3);
     pyg_pool_end();
     CHECK(right[0] && right[1] && right[2]);
@@ -250,7 +246,7 @@ static void test_float_mode(void) {
     const unsigned clean = _mm_getcsr(), odd = (clean | 0x8040u | 0x4000u) & ~0x0200u;
     unsigned seen[4] = {0, 0, 0, 0};
     _mm_setcsr(odd);
-    CHECK(pyg_pool_begin(4) == PYG_OK);
+    CHECK(pyg_pool_begin(4, NULL, NULL) == PYG_OK);
     pyg_pool_run(get_mode, seen, 4);
     const int inline_run = 1;
     unsigned alone = 0;
@@ -279,7 +275,7 @@ static int refused_thread(void) {
     const rlim_t now = (rlim_t)atol(line) * (rlim_t)sysconf(_SC_PAGESIZE);
     const struct rlimit limit = {now + (100 << 20), now + (100 << 20)};
     if (setrlimit(RLIMIT_AS, &limit) != 0) return 2;
-    if (pyg_pool_begin(200) != PYG_STATUS_no_memory) return 3;
+    if (pyg_pool_begin(200, NULL, NULL) != PYG_STATUS_no_memory) return 3;
     if (strstr(pyg_last_message(), "of 200") == NULL) return 4;
     const int n = pyg_pool_workers() + 1; /* what could be started is usable */
     return n > 1 && n < 200 && run_sums(n, n, 3) == 3 * n * (n - 1) / 2 ? 0 : 5;
@@ -290,7 +286,7 @@ static void begin_task(void *ctx, int64_t task, int worker) {
     (void)ctx;
     (void)task;
     (void)worker;
-    pyg_pool_begin(1);
+    pyg_pool_begin(1, NULL, NULL);
 }
 #endif
 
@@ -300,7 +296,7 @@ static int nested_begin(void) {
     setrlimit(RLIMIT_CORE, &no_core);
     signal(SIGILL, _exit); /* the trap, as the exit code of the child */
     signal(SIGTRAP, _exit);
-    pyg_pool_begin(1);
+    pyg_pool_begin(1, NULL, NULL);
     pyg_pool_run(begin_task, NULL, 1);
     return 1;
 #else

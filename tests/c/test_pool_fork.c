@@ -10,12 +10,8 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "sleep.h"
 #include "thread/pool.h"
-
-static void sleep_ms(int ms) {
-    const struct timespec t = {0, ms * 1000000L};
-    nanosleep(&t, NULL);
-}
 
 static void add_task(void *ctx, int64_t task, int worker) {
     (void)worker;
@@ -26,7 +22,7 @@ static void add_task(void *ctx, int64_t task, int worker) {
 static int jobs_work(int n_threads) {
     _Atomic int64_t sum = 0;
     for (int job = 0; job < 2; job++) {
-        if (pyg_pool_begin(n_threads) != PYG_OK) return 0;
+        if (pyg_pool_begin(n_threads, NULL, NULL) != PYG_OK) return 0;
         for (int i = 0; i < 100; i++) pyg_pool_run(add_task, &sum, 10);
         pyg_pool_end();
         sleep_ms(3);
@@ -100,7 +96,7 @@ static void held_task(void *ctx, int64_t task, int worker) {
 }
 
 static void *held_job(void *arg) {
-    if (pyg_pool_begin(3) != PYG_OK) return arg;
+    if (pyg_pool_begin(3, NULL, NULL) != PYG_OK) return arg;
     pyg_pool_run(held_task, arg, 3);
     pyg_pool_end();
     return NULL;
@@ -151,7 +147,7 @@ static int forked_in_own_job(void) {
 }
 
 static void test_fork_by_caller(void) {
-    CHECK(pyg_pool_begin(3) == PYG_OK);
+    CHECK(pyg_pool_begin(3, NULL, NULL) == PYG_OK);
     CHECK(finish(start(forked_in_own_job)) == 0);
     pyg_pool_end();
     CHECK(jobs_work(3));

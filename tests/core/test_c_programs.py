@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 C_TESTS = Path(__file__).parents[1] / "c"
-PROGRAMS = ("test_cpus", "test_pool", "test_pool_fork", "test_room")
+PROGRAMS = ("test_cpus", "test_pool", "test_pool_fork", "test_room", "test_turns")
 
 pytestmark = pytest.mark.skipif(
     shutil.which("make") is None or shutil.which("cc") is None, reason="needs make and cc"

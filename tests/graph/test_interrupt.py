@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 SCRIPT = """
-import os, signal, threading, time
+import os, signal, sys, threading, time
 import numpy as np
 import pyggml as pg
 
@@ -70,3 +70,39 @@ def test_a_handler_that_returns_stops_nothing() -> None:
     install = "count = []\nsignal.signal(signal.SIGINT, lambda *_: count.append(1))"
     out = run(SIZE="128", NODES="300", INSTALL=install, EXPECTED="KeyboardInterrupt")
     assert out == "runs again\n"
+
+
+def test_a_handler_runs_programs_of_its_own() -> None:
+    """While a run of its thread is under way: another program runs, the running one is refused."""
+    install = (
+        "def handler(*_):\n"
+        "    assert np.array_equal(short(x=feed), expected)\n"
+        "    try:\n"
+        "        program(x=feed)\n"
+        "    except pg.GraphError as e:\n"
+        "        raise RuntimeError(e) from None\n"
+        "signal.signal(signal.SIGINT, handler)"
+    )
+    out = run(SIZE="640", NODES="2500", INSTALL=install, EXPECTED="RuntimeError")
+    assert out == "stopped RuntimeError True\n" * 2 + "runs again\n"
+
+
+def test_a_run_that_waits_for_its_turn() -> None:
+    """One node of another thread's program takes long; who waits for it is interrupted at once."""
+    install = (
+        "g2 = pg.Graph()\n"
+        "long = g2.compile(pg.ops.mul_mat(*[g2.const(np.ones((6000, 6000), np.float32))] * 2))\n"
+        "other = threading.Thread(target=long)\n"
+        "other.start()\n"
+        "time.sleep(0.1)\n"
+        "sender = threading.Thread(target=lambda: (time.sleep(0.1), os.kill(os.getpid(), 2)))\n"
+        "sender.start()\n"
+        "try:\n"
+        "    short(x=feed)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('stopped', other.is_alive())\n"
+        "other.join()\n"
+        "sys.exit()\n"
+    )
+    out = run(SIZE="64", NODES="10", INSTALL=install, EXPECTED="RuntimeError")
+    assert out == "stopped True\n"
