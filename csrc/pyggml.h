@@ -166,8 +166,8 @@ int32_t pyg_program_n_nodes(const pyg_program *program);
 size_t pyg_program_arena_bytes(const pyg_program *program);
 
 /* Called by the running thread between nodes, and while it waits for its turn, about every
- * PYG_POLL_NS; non-zero stops the run with PYG_STATUS_cancelled. Other threads' runs have their turn
- * meanwhile, and it may run another program itself. */
+ * PYG_POLL_NS; non-zero stops the run with PYG_STATUS_cancelled. The runs of other threads have
+ * their turn meanwhile, and it may run another program itself. */
 typedef int (*pyg_poll_fn)(void *ctx);
 #define PYG_POLL_NS 50000000
 

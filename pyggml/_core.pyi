@@ -9,10 +9,12 @@ from typing_extensions import Buffer
 
 from pyggml.checks import as_bool as as_bool
 from pyggml.checks import as_int as as_int
+from pyggml.checks import shown as shown
 from pyggml.errors import STATUS as STATUS
 
 MAX_DIMS: Final[int]
 MAX_THREADS: Final[int]
+MAX_OUTPUTS: Final[int]
 NODE_INPUT: Final[int]
 NODE_CONST: Final[int]
 UNPLANNED: Final[int]
@@ -131,6 +133,12 @@ class Graph:
     def truncate(self, n_nodes: int) -> None: ...
     def set_name(self, node: int, name: str) -> None: ...
     def node(self, node: int) -> NodeInfo: ...
+
+@final
+class AllOrNone:
+    def __init__(self, graph: object) -> None: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, kind: object, *_: object) -> None: ...
 
 @final
 class Arena:

@@ -16,9 +16,10 @@ from libc.string cimport memcpy, memset
 import os
 import threading
 from collections import namedtuple
+from itertools import islice
 from operator import index
 
-from pyggml.checks import as_bool, as_int
+from pyggml.checks import as_bool, as_int, shown
 from pyggml.errors import (
     STATUS,
     GraphError,
@@ -29,10 +30,9 @@ from pyggml.errors import (
     ShapeError,
 )
 
-cdef Py_ssize_t MAX_OUTPUTS = 1 << 20
-
 MAX_DIMS = PYG_MAX_DIMS
 MAX_THREADS = PYG_MAX_THREADS
+MAX_OUTPUTS = 1 << 20
 NODE_INPUT = PYG_NODE_INPUT
 NODE_CONST = PYG_NODE_CONST
 UNPLANNED = PYG_PROGRAM_UNPLANNED
@@ -132,7 +132,7 @@ def kernel_address(str isa not None, str slot not None):
     """Address of one kernel, for tests and benchmarks that call it through ctypes."""
     cdef void *p = pyg_kernel_address(isa.encode(), slot.encode())
     if p == NULL:
-        raise ParameterError(f"no kernel {slot!r} in the instruction set {isa!r}")
+        raise ParameterError(f"no kernel {shown(slot)} in the instruction set {shown(isa)}")
     return <size_t>p
 
 
@@ -363,6 +363,33 @@ cdef class Graph:
                             info.root, bool(info.writable))
 
 
+@cython.final
+cdef class AllOrNone:
+    """While it lasts no other thread adds nodes to a pyggml.Graph, and an exception takes back
+    those added in it.
+
+    In C, so that an exception of a signal handler cannot come between taking the lock and the
+    statements that give it back.
+    """
+
+    cdef object graph
+    cdef Py_ssize_t before
+
+    def __init__(self, graph):
+        self.graph = graph
+
+    def __enter__(self):
+        self.graph._lock.acquire()
+        self.before = len(<Graph>self.graph._core)
+
+    def __exit__(self, kind, *_):
+        try:
+            if kind is not None:
+                self.graph._forget(self.before)
+        finally:
+            self.graph._lock.release()
+
+
 # ---- programs ----------------------------------------------------------------------------------
 
 
@@ -512,7 +539,7 @@ cdef class Program:
     def profile(self, inputs, outputs, int runs):
         """Runs once to warm up, then `runs` times with each node timed; returns nodes()."""
         if runs < 1:
-            raise ParameterError(f"profile: at least one run is needed, got {runs}")
+            raise ParameterError(f"profile: at least one run is needed, got {shown(runs)}")
         self.take()
         try:
             self.run_taken(inputs, outputs, runs, True)

@@ -15,12 +15,12 @@ cdef int pack_axes(const pyg_op_row *row, const pyg_param *p, value, char *field
     cdef int64_t axis
     op = row.name.decode()
     try:
-        value = tuple(value) if len(value) <= PYG_MAX_DIMS else value
+        value = tuple(islice(value, PYG_MAX_DIMS + 1))  # it may be endless
     except TypeError as e:
         raise ParameterError(f"{op}: {p.name.decode()}: {e}") from None
     cdef Py_ssize_t n = len(value)
     if n > PYG_MAX_DIMS:
-        raise ShapeError(f"{op}: {p.name.decode()}: at most {PYG_MAX_DIMS} axes, got {n}")
+        raise ShapeError(f"{op}: {p.name.decode()}: at most {PYG_MAX_DIMS} axes")
     for i in range(PYG_MAX_DIMS):
         if p.kind == PYG_KIND_AXES:
             axis = as_i64(value[n - 1 - i], op, p.name) if i < n else n
@@ -48,7 +48,7 @@ cdef int pack_param(const pyg_op_row *row, const pyg_param *p, value, char *fiel
         choices = p.choices.decode().split("|")
         if not isinstance(value, str) or value not in choices:
             raise ParameterError(
-                f"{op}: {p.name.decode()} must be one of {', '.join(choices)}, got {value!r}")
+                f"{op}: {p.name.decode()} must be one of {', '.join(choices)}, got {shown(value)}")
         n = choices.index(value)
     elif p.kind == PYG_KIND_BOOL:
         n = as_bool(f"{op}: {p.name.decode()}", value)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyggml import _core
+from pyggml.checks import shown
 from pyggml.dtypes import DType, f32, f64
 from pyggml.dtypes import dtype as as_dtype
 from pyggml.errors import DTypeError, GraphError, ParameterError, PyggmlError, ReadOnlyError
@@ -121,14 +122,14 @@ def call_op(op: str, *operands: Any, **params: Any) -> Node:
         ParameterError: likewise, or there is no such op.
     """
     if op not in OPS:
-        raise ParameterError(f"there is no op {op!r}; there are {', '.join(OPS)}")
+        raise ParameterError(f"there is no op {shown(op)}; there are {', '.join(OPS)}")
     row, graph = OPS[op], _graph_of(op, operands)
     ready = [_operand(op, i, operands) for i in range(len(operands))]
     while ready and ready[-1] is None:
         ready.pop()
     if "dtype" in params:
         params["dtype"] = _result_dtype(op, params["dtype"])
-    with all_or_none(graph):
+    with _core.AllOrNone(graph):
         ids = [-1 if value is None else placed(graph, value).id for value in ready]
         try:
             return Node(graph, graph._core.op(row.number, ids, params))
@@ -179,24 +180,6 @@ def _hint(graph: Graph, row: OpRow, e: PyggmlError, ids: list[int]) -> str:
     roots = [graph._core.node(graph._core.node(i).root) for i in ids if i >= 0]
     wide = any(root.dtype == f64.id and root.op == _core.NODE_CONST for root in roots)
     return " (a float64 array: .astype(np.float32) rounds it)" if wide else ""
-
-
-class all_or_none:  # noqa: N801 - reads as what it is, a statement
-    """While it lasts no other thread adds nodes, and an exception takes back those added in it."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-
-    def __enter__(self) -> None:
-        self._graph._lock.acquire()
-        self._n = len(self._graph)
-
-    def __exit__(self, kind: Any, *_: object) -> None:
-        try:
-            if kind is not None:
-                self._graph._forget(self._n)
-        finally:
-            self._graph._lock.release()
 
 
 def _is_operand(value: Any) -> bool:
@@ -250,9 +233,9 @@ def power_of(x: Node, power: Any) -> Node:
     """The powers that x ** power takes; what has two steps rounds to x's dtype in the last."""
     if not isinstance(power, _SCALARS) or power not in _POWERS:
         known = ", ".join(str(p) for p in _POWERS)
-        raise ParameterError(f"the powers of a node are {known}, got {power!r}")
+        raise ParameterError(f"the powers of a node are {known}, got {shown(power)}")
     keep = None if x.dtype.is_block else x.dtype
-    with all_or_none(x.graph):
+    with _core.AllOrNone(x.graph):
         return _POWERS[float(power)](x, keep)
 
 

@@ -4,28 +4,42 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from pyggml.errors import ParameterError, ShapeError
 
+_SHOWN = 80  # characters of a value in a message
+
+
+def shown(value: Any) -> str:
+    """A value as messages show it: on one line, short, and whatever its repr does."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # of the caller's own type, or an integer of more digits than Python prints
+        if isinstance(value, int):
+            return f"an integer of {value.bit_length()} bits"
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]} ..."
+
 
 def as_int(what: str, value: Any) -> int:
     """An integer of Python or numpy; errors begin with `what`. True and False are none."""
     if isinstance(value, (bool, np.bool_)):
-        raise ParameterError(f"{what}: {value!r} is not an integer")
+        raise ParameterError(f"{what}: {shown(value)} is not an integer")
     try:
         return operator.index(value)
     except TypeError:
-        raise ParameterError(f"{what}: {value!r} is not an integer") from None
+        raise ParameterError(f"{what}: {shown(value)} is not an integer") from None
 
 
 def as_axis(what: str, axis: Any, ndim: int) -> int:
     """One axis of ndim, counted from the start."""
     number = as_int(f"{what}: axis", axis)
     if not -ndim <= number < ndim:
-        raise ShapeError(f"{what}: axis {number} is outside the {ndim} axes of the operand")
+        raise ShapeError(f"{what}: axis {shown(number)} is outside the {ndim} axes of the operand")
     return number % ndim
 
 
@@ -36,26 +50,31 @@ def as_axes(what: str, axis: Any, ndim: int) -> tuple[int, ...]:
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     places = tuple(as_axis(what, a, ndim) for a in axes)
     if len(set(places)) != len(places):
-        raise ShapeError(f"{what}: an axis is given twice in {axis}")
+        raise ShapeError(f"{what}: an axis is given twice in {shown(axis)}")
     return places
 
 
 def as_bool(what: str, value: Any) -> bool:
     """True or False, 1 or 0."""
     if not isinstance(value, (np.bool_, int, np.integer)) or value not in (0, 1):
-        raise ParameterError(f"{what}: True or False expected, got {value!r}")
+        raise ParameterError(f"{what}: True or False expected, got {shown(value)}")
     return bool(value)
 
 
 def as_name(what: str, name: Any) -> str:
     """A name that messages show."""
     if not isinstance(name, str):
-        raise ParameterError(f"{what}: the name {name!r} is no string")
-    return name
+        raise ParameterError(f"{what}: the name {shown(name)} is no string")
+    plain = str.__str__(name)  # C takes no subclasses
+    try:
+        plain.encode()
+    except UnicodeEncodeError:
+        raise ParameterError(f"{what}: the name {shown(name)} holds half a character") from None
+    return plain
 
 
-def as_ints(what: str, values: Any) -> list[int]:
-    """A sequence of integers; errors begin with `what`."""
+def as_ints(what: str, values: Any, most: int) -> list[int]:
+    """A sequence of integers; errors begin with `what`. One past `most` is the last to be read."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise ParameterError(f"{what}: a sequence of integers expected, got {values!r}")
-    return [as_int(what, n) for n in values]
+        raise ParameterError(f"{what}: a sequence of integers expected, got {shown(values)}")
+    return [as_int(what, n) for n in islice(values, most + 1)]

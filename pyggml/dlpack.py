@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pyggml import _core
+from pyggml.checks import shown
 from pyggml.dtypes import DTYPES, DType
 from pyggml.errors import DTypeError, ShapeError
 from pyggml.tensor import Tensor
@@ -127,9 +128,11 @@ def export(t: Tensor, stream: Any, max_version: Any, dl_device: Any, copy: bool 
             "float32 values"
         )
     if stream is not None:
-        raise BufferError(f"CPU memory has no streams, so stream must be None, got {stream!r}")
+        raise BufferError(f"CPU memory has no streams, so stream must be None, got {shown(stream)}")
     if dl_device is not None and tuple(dl_device) != t.__dlpack_device__():
-        raise BufferError(f"a tensor is in CPU memory, device (1, 0), got dl_device={dl_device!r}")
+        raise BufferError(
+            f"a tensor is in CPU memory, device (1, 0), got dl_device={shown(dl_device)}"
+        )
     versioned = max_version is not None and max_version[0] >= _core.DLPACK_VERSION[0]
     data = t.raw().copy() if copy else t.raw()
     return _core.dlpack_export(data, t.shape, *_TO_DL[t.dtype], versioned, bool(copy))

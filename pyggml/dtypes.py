@@ -35,6 +35,7 @@ import ml_dtypes
 import numpy as np
 
 from pyggml import _core
+from pyggml.checks import shown
 from pyggml.errors import DTypeError
 
 if TYPE_CHECKING:
@@ -185,5 +186,5 @@ def dtype(value: DTypeLike) -> DType:
     except _NO_DTYPE:
         found = None
     if found is None:
-        raise DTypeError(f"{value!r} is not a dtype of pyggml; there are {', '.join(BY_NAME)}")
+        raise DTypeError(f"{shown(value)} is not a dtype of pyggml; there are {', '.join(BY_NAME)}")
     return found

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Never
 
 from pyggml import _core
 from pyggml.call import call_op, captured
-from pyggml.checks import as_bool, as_int, as_name
+from pyggml.checks import as_bool, as_int, as_name, shown
 from pyggml.dtypes import dtype as as_dtype
 from pyggml.dtypes import f32
 from pyggml.errors import GraphError, ParameterError, ShapeError
@@ -63,11 +64,12 @@ class Graph:
             OutOfMemoryError: the default does not fit the machine.
         Source: csrc/graph/graph.c.
         """
-        if as_name("input", name) == "out":
+        name = as_name("input", name)
+        if name == "out":
             raise ParameterError("input: 'out' names the arrays that a Program fills")
         kind, dims = as_dtype(dtype), _node_shape(f"input '{name}': shape", shape)
         if min(dims, default=0) < 0:
-            raise ShapeError(f"input '{name}': shape {dims}: negative axis")
+            raise ShapeError(f"input '{name}': shape {shown(dims)}: negative axis")
         data = None if default is None else _default_bytes(name, dims, kind, default)
         with self._lock:
             node = Node(self, self._core.input(name, kind.id, dims))
@@ -94,7 +96,7 @@ class Graph:
         Source: csrc/graph/graph.c.
         """
         if name is not None:
-            as_name("const", name)
+            name = as_name("const", name)
         if isinstance(value, Tensor):
             return self._capture(value, False, name)
         t, copied = captured(value, name)
@@ -155,25 +157,23 @@ class Graph:
         Source: csrc/graph/compile.c; Pisarchyk & Lee 2020 (greedy by size) for the memory plan.
         """
         if not isinstance(outputs, Node | Iterable):
-            raise GraphError(f"compile: {outputs!r} is not a node of this graph")
+            raise GraphError(f"compile: {shown(outputs)} is not a node of this graph")
         many = not isinstance(outputs, Node)
-        nodes: tuple[Node, ...] = tuple(outputs) if not isinstance(outputs, Node) else (outputs,)
+        nodes = tuple(islice(outputs, _core.MAX_OUTPUTS + 1)) if many else (outputs,)
         for node in nodes:
             if not isinstance(node, Node) or node.graph is not self:
-                raise GraphError(f"compile: {node!r} is not a node of this graph")
+                raise GraphError(f"compile: {shown(node)} is not a node of this graph")
         if arena is not None and not isinstance(arena, _core.Arena):
-            raise ParameterError(f"compile: arena: a pyggml.Arena expected, got {arena!r}")
-        if (
-            threads is not None
-            and not 1 <= as_int("compile: threads", threads) <= _core.MAX_THREADS
-        ):
+            raise ParameterError(f"compile: arena: a pyggml.Arena expected, got {shown(arena)}")
+        count = 0 if threads is None else as_int("compile: threads", threads)
+        if threads is not None and not 1 <= count <= _core.MAX_THREADS:
             raise ParameterError(
-                f"compile: threads must be in [1, {_core.MAX_THREADS}], got {threads}"
+                f"compile: threads must be in [1, {_core.MAX_THREADS}], got {shown(count)}"
             )
         flags = 0 if as_bool("compile: planned", planned) else _core.UNPLANNED
         flags |= _core.GUARDED if as_bool("compile: guarded", guarded) else 0
         with self._lock:  # what is compiled is the graph of one moment
-            return Program(self, nodes, threads or 0, arena, flags, many)
+            return Program(self, nodes, count, arena, flags, many)
 
     def __len__(self) -> int:
         return len(self._core)

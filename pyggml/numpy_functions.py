@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyggml.call import all_or_none, binary, call_op
+from pyggml import _core
+from pyggml.call import binary, call_op
 from pyggml.errors import GraphError
 from pyggml.node import Node
 from pyggml.ops.join import concat
@@ -60,7 +61,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
 
 def _concatenate(arrays: Any, axis: int = 0) -> Node:
     """Numpy's concatenate, by which only ops.concat differs in its default axis."""
-    with all_or_none(next(a.graph for a in arrays if isinstance(a, Node))):
+    with _core.AllOrNone(next(a.graph for a in arrays if isinstance(a, Node))):
         whole: Node = reduce(lambda a, b: concat(a, b, axis), arrays)
         return whole
 

@@ -7,7 +7,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pyggml import _core
+from pyggml.checks import shown
 from pyggml.dtypes import DTYPES
+from pyggml.errors import ParameterError
 from pyggml.rows import NAMES
 
 if TYPE_CHECKING:
@@ -150,7 +152,7 @@ class Profile:
             ValueError: another `by`.
         """
         if by not in ("op", "node"):
-            raise ValueError(f"by must be 'op' or 'node', got {by!r}")
+            raise ParameterError(f"table: by must be 'op' or 'node', got {shown(by)}")
         rows = self.ops if by == "op" else sorted(self.nodes, key=lambda row: -row.seconds)
         head = ["op", "calls", "us/call", "time %", "GB/s", "GFLOP/s", "peak %"]
         cells = [[row.op, *_numbers(row)] for row in rows]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
 from pyggml import _core
-from pyggml.checks import as_int
+from pyggml.checks import as_int, shown
 from pyggml.errors import DTypeError, GraphError, ParameterError, ShapeError
 from pyggml.node import Node
 from pyggml.tensor import _SCALARS, Tensor, _check_room, _from_numbers
@@ -141,9 +142,10 @@ class Program:
         from pyggml.profile import Profile, measured_peak
 
         if feeds is not None and not isinstance(feeds, Mapping):
-            raise ParameterError(f"profile: feeds are inputs by name, got {feeds!r}")
-        if not 1 <= as_int("profile: runs", runs) <= _MAX_RUNS:
-            raise ParameterError(f"profile: runs must be in [1, {_MAX_RUNS}], got {runs}")
+            raise ParameterError(f"profile: feeds are inputs by name, got {shown(feeds)}")
+        runs = as_int("profile: runs", runs)
+        if not 1 <= runs <= _MAX_RUNS:
+            raise ParameterError(f"profile: runs must be in [1, {_MAX_RUNS}], got {shown(runs)}")
         data = self._input_data({**(feeds or {}), **inputs})
         results = self._result_arrays(None)
         top = measured_peak(self.threads) if peak else None
@@ -186,9 +188,12 @@ class Program:
                 else np.empty(_raw_shape(shape, kind), np.uint8)
                 for shape, kind in self._outputs
             ]
-        arrays = list(out) if self._many else [out]
-        if len(arrays) != len(self._outputs):
-            raise ParameterError(f"out: {len(self._outputs)} arrays expected, got {len(arrays)}")
+        n = len(self._outputs)
+        if self._many and not isinstance(out, Iterable):
+            raise ParameterError(f"out: a sequence of {n} arrays expected, got {shown(out)}")
+        arrays = list(islice(out, n + 1)) if self._many else [out]
+        if len(arrays) != n:
+            raise ParameterError(f"out: {n} arrays expected, got {len(arrays)}")
         for i, (array, (shape, kind)) in enumerate(zip(arrays, self._outputs, strict=True)):
             wanted = shape if kind.numpy is not None else _raw_shape(shape, kind)
             numpy_dtype = kind.numpy if kind.numpy is not None else np.dtype(np.uint8)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
 from math import prod
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyggml import _core
-from pyggml.checks import as_ints, as_name
+from pyggml.checks import as_ints, as_name, shown
 from pyggml.dtypes import DTYPES, DType, f32, f64
 from pyggml.dtypes import dtype as as_dtype
 from pyggml.errors import DTypeError, OutOfMemoryError, ParameterError, PyggmlError, ShapeError
@@ -217,21 +216,26 @@ class Tensor:
 
 def _int_tuple(what: str, shape: int | Sequence[int]) -> tuple[int, ...]:
     """One number an axis as plain ints, that of one axis may be an int; errors name `what`."""
-    if isinstance(shape, int | np.integer):
-        shape = (shape,)
-    if isinstance(shape, Iterable) and not isinstance(shape, (str, bytes)):
-        shape = tuple(islice(shape, _core.MAX_DIMS + 1))  # it may be endless
-    dims = tuple(as_ints(what, shape))
+    dims = tuple(as_ints(what, (shape,) if _is_index(shape) else shape, _core.MAX_DIMS))
     if len(dims) > _core.MAX_DIMS:
         raise ShapeError(f"{what}: at most {_core.MAX_DIMS} axes")
     return dims
+
+
+def _is_index(value: Any) -> bool:
+    """One integer, of Python or numpy, a 0-d array too."""
+    try:
+        index(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _node_shape(what: str, shape: int | Sequence[int]) -> tuple[int, ...]:
     """As `_int_tuple`, of numbers that C holds."""
     dims = _int_tuple(what, shape)
     if max(map(abs, dims), default=0) >= 1 << 63:
-        raise ShapeError(f"{what} {dims}: an axis passes 64 bits")
+        raise ShapeError(f"{what} {shown(dims)}: an axis passes 64 bits")
     return dims
 
 
@@ -239,7 +243,7 @@ def _shape_tuple(shape: int | Sequence[int], what: str = "") -> tuple[int, ...]:
     """As `_int_tuple`, of no negative numbers; errors begin with `what`."""
     dims = _int_tuple(f"{what}shape", shape)
     if any(n < 0 for n in dims):
-        raise ShapeError(f"{what}shape {dims}: negative axis")
+        raise ShapeError(f"{what}shape {shown(dims)}: negative axis")
     return dims
 
 
@@ -286,7 +290,9 @@ def tensor(array: Any, name: str | None = None, *, dtype: DTypeLike | None = Non
     Source: csrc/formats/, the scalar definition of each format.
     """
     if name is not None and not isinstance(name, str):
-        raise ParameterError(f"tensor: the name {name!r} is no string; a dtype goes into dtype=")
+        raise ParameterError(
+            f"tensor: the name {shown(name)} is no string; a dtype goes into dtype="
+        )
     if isinstance(array, np.ma.MaskedArray):
         raise DTypeError("tensor: a masked array has no pyggml form; see its .filled()")
     source = _as_array(array)

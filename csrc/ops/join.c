@@ -105,7 +105,8 @@ pyg_status pyg_infer_repeat(pyg_infer *in) {
     for (int i = 0; i < x->ndim && fits; i++)
         fits = x->ne[i] == 0 ? p->size[i] == 0 : p->size[i] % x->ne[i] == 0;
     if (!fits)
-        return pyg_op_fail(in, PYG_STATUS_shape, "each axis of the shape must be a whole multiple of that of x");
+        return pyg_op_fail(in, PYG_STATUS_shape,
+                           "each axis of the shape must be a whole multiple of that of x");
     return pyg_infer_result(in, x->dtype, (int)p->ndim, p->size);
 }
 

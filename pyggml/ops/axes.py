@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyggml.call import all_or_none
+from pyggml import _core
 from pyggml.checks import as_axes, as_axis, as_bool
 from pyggml.errors import DTypeError, ParameterError, RowIndexError
 from pyggml.node import Node
@@ -44,7 +44,7 @@ def reduce_along(
     rest = [i for i in range(x.ndim) if i not in places]
     lengths = [x.shape[i] for i in rest]
     kept = [1 if i in places else n for i, n in enumerate(x.shape)]
-    with all_or_none(x.graph):
+    with _core.AllOrNone(x.graph):
         if not rest:
             rows = _shaped(x, (x.size,))
         elif not places:  # each element is a row
@@ -58,7 +58,7 @@ def reduce_along(
 def scan_along(name: str, fn: Callable[[Node], Node], x: Node, axis: int | None) -> Node:
     """The op fn, which keeps the shape, along an axis; None: of all elements in a row."""
     place = one_axis(name, axis, x.ndim)
-    with all_or_none(x.graph):
+    with _core.AllOrNone(x.graph):
         if place is None:
             return fn(_shaped(x, (x.size,)))
         order = list(range(x.ndim - 1))
@@ -92,7 +92,7 @@ def _rows_of(indices: Any, n: int) -> Any:
 
 def take_along(x: Node, indices: Any, axis: int | None) -> Node:
     """See `Node.take`."""
-    with all_or_none(x.graph):
+    with _core.AllOrNone(x.graph):
         if axis is None:
             x, axis = _shaped(x, (x.size,)), 0
         place = as_axis("take", axis, x.ndim)
@@ -137,7 +137,7 @@ def take_index(x: Node, index: Any) -> Node | None:
         raise ParameterError("an index holds an array or integers, not both; index in two steps")
     before = items[:at]
     places = sum(item is None or isinstance(item, slice) for item in before)
-    with all_or_none(x.graph):
+    with _core.AllOrNone(x.graph):
         parts = view(x, (*before, slice(None), *items[at + 1 :]))
         after = sum(item is None or isinstance(item, slice) for item in items[at + 1 :])
         axis = parts.ndim - after - 1 if Ellipsis in before else places

@@ -77,8 +77,8 @@ def pad(x: Any, after: Sequence[int], before: Sequence[int] | None = None) -> No
     Source: csrc/ops/join.c; ggml_pad, ggml_pad_ext.
     """
     ndim = len(shape_of("pad", "x", x))
-    front = [0] * ndim if before is None else as_ints("pad: before", before)
-    back = as_ints("pad: after", after)
+    front = [0] * ndim if before is None else as_ints("pad: before", before, ndim)
+    back = as_ints("pad: after", after, ndim)
     if len(front) != ndim or len(back) != ndim:
         raise ShapeError(f"pad: after and before need one number for each of the {ndim} axes of x")
     return call_op("pad", x, after=back, before=front)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyggml.call import all_or_none, placed, prepared
+from pyggml import _core
+from pyggml.call import placed, prepared
 from pyggml.errors import GraphError, ShapeError
 from pyggml.graph import Node, call_op
 from pyggml.ops.rows import _ids
@@ -92,7 +93,7 @@ def matmul(a: Any, b: Any, *, dtype: DTypeLike | None = None) -> Node:
         raise GraphError("matmul: no operand belongs to a graph; make one with g.input or g.const")
     graph = a.graph if isinstance(a, Node) else b.graph
     left, right = prepared("matmul", "a", a), prepared("matmul", "b", b)
-    with all_or_none(graph):
+    with _core.AllOrNone(graph):
         return _matmul(placed(graph, left), placed(graph, right), dtype)
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyggml.call import all_or_none
-from pyggml.checks import as_int, as_ints
+from pyggml import _core
+from pyggml.checks import as_int, as_ints, shown
 from pyggml.errors import GraphError, ParameterError, ShapeError
 from pyggml.graph import Node, call_op
 from pyggml.tensor import _node_shape
@@ -38,7 +38,7 @@ def view(x: Node, index: Any) -> Node:
     _need_node("view", x)
     items = index if isinstance(index, tuple) else (index,)
     start, step, size, keep, new = _normalise(items, x.shape)
-    with all_or_none(x.graph):
+    with _core.AllOrNone(x.graph):
         result = call_op("view", x, ndim=x.ndim, start=start, step=step, size=size, keep=keep)
         if not new:
             return result
@@ -68,7 +68,7 @@ def reshape(x: Node, shape: int | Sequence[int]) -> Node:
     except ShapeError:
         if prod(dims) != prod(x.shape) or min(dims, default=0) < 0:
             raise
-    with all_or_none(x.graph):
+    with _core.AllOrNone(x.graph):
         return call_op("reshape", call_op("cont", x), ndim=len(dims), size=dims)
 
 
@@ -83,9 +83,9 @@ def permute(x: Node, axes: Sequence[int]) -> Node:
     Source: csrc/ops/view.c.
     """
     _need_node("permute", x)
-    order = as_ints("permute: axes", axes)
+    order = as_ints("permute: axes", axes, x.ndim)
     if len(order) != x.ndim:
-        raise ShapeError(f"permute: axes: {len(order)} given for x of shape {x.shape}")
+        raise ShapeError(f"permute: axes: one for each of the {x.ndim} axes of x is needed")
     return call_op("permute", x, axes=[a + x.ndim if a < 0 else a for a in order])
 
 
@@ -163,7 +163,7 @@ def _one_axis(item: Any, axis: int, shape: tuple[int, ...]) -> tuple[int, int, i
     if isinstance(item, slice):
         if item.step is not None and as_int("view: index", item.step) < 1:
             raise ShapeError(
-                f"view: axis {axis}: negative steps and 0 are not views (step {item.step})"
+                f"view: axis {axis}: negative steps and 0 are not views (step {shown(item.step)})"
             )
         for bound in (item.start, item.stop):
             if bound is not None:
@@ -174,5 +174,5 @@ def _one_axis(item: Any, axis: int, shape: tuple[int, ...]) -> tuple[int, int, i
         raise ParameterError(f"view: index: a {type(item).__name__} makes no view; see get_rows")
     at = as_int("view: index", item)
     if not -n <= at < n:
-        raise ShapeError(f"view: index {at} is outside axis {axis} of the shape {shape}")
+        raise ShapeError(f"view: index {shown(at)} is outside axis {axis} of the shape {shape}")
     return at % n, 1, 1
