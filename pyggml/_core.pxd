@@ -148,6 +148,7 @@ cdef extern from "thread/fpmode.h" nogil:
 
 cdef extern from "thread/pool.h" nogil:
     enum:
+        PYG_MAX_NAME
         PYG_MAX_THREADS
     int pyg_pool_default_threads()
     int pyg_pool_workers()

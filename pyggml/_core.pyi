@@ -15,6 +15,7 @@ from pyggml.errors import STATUS as STATUS
 MAX_DIMS: Final[int]
 MAX_THREADS: Final[int]
 MAX_OUTPUTS: Final[int]
+MAX_NAME: Final[int]
 NODE_INPUT: Final[int]
 NODE_CONST: Final[int]
 UNPLANNED: Final[int]

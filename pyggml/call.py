@@ -15,7 +15,7 @@ from pyggml.dtypes import dtype as as_dtype
 from pyggml.errors import DTypeError, GraphError, ParameterError, PyggmlError, ReadOnlyError
 from pyggml.node import Node
 from pyggml.rows import OPS, OpRow
-from pyggml.tensor import _SCALARS, Tensor, _as_array, _from_numbers, tensor
+from pyggml.tensor import _SCALARS, Tensor, _from_numbers, as_array, tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,7 +68,7 @@ def prepared(op: str, name: str, value: Any, kind: DType | None = f32) -> Prepar
 
 def captured(value: Any, name: str | None = None) -> tuple[Tensor, bool]:
     """What `pyggml.tensor` makes of it, and whether that has other memory than the value."""
-    t = tensor(value, name)
+    t = tensor(value, name=name)
     if isinstance(value, (list, tuple)):
         return t, True
     # What shares its memory gives the same memory again.
@@ -102,7 +102,7 @@ def shape_of(op: str, name: str, value: Any) -> tuple[int, ...]:
     if isinstance(value, (Node, Tensor)):
         return value.shape
     with operand_errors(op, name):
-        return tuple(_as_array(value).shape)
+        return tuple(as_array("", value).shape)
 
 
 def call_op(op: str, *operands: Any, **params: Any) -> Node:

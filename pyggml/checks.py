@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
@@ -61,20 +60,26 @@ def as_bool(what: str, value: Any) -> bool:
     return bool(value)
 
 
-def as_name(what: str, name: Any) -> str:
-    """A name that messages show."""
+def as_name(what: str, name: Any, most: int | None = None) -> str:
+    """A name that messages show, of at most so many bytes."""
     if not isinstance(name, str):
         raise ParameterError(f"{what}: the name {shown(name)} is no string")
     plain = str.__str__(name)  # C takes no subclasses
     try:
-        plain.encode()
+        size = len(plain.encode())
     except UnicodeEncodeError:
         raise ParameterError(f"{what}: the name {shown(name)} holds half a character") from None
+    if most is not None and size > most:
+        raise ParameterError(f"{what}: the name {shown(name)} passes {most} bytes")
     return plain
 
 
 def as_ints(what: str, values: Any, most: int) -> list[int]:
     """A sequence of integers; errors begin with `what`. One past `most` is the last to be read."""
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+    try:
+        numbers = None if isinstance(values, (str, bytes)) else iter(values)
+    except TypeError:  # a 0-d array is an Iterable, and has no iterator
+        numbers = None
+    if numbers is None:
         raise ParameterError(f"{what}: a sequence of integers expected, got {shown(values)}")
-    return [as_int(what, n) for n in islice(values, most + 1)]
+    return [as_int(what, n) for n in islice(numbers, most + 1)]

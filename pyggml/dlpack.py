@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pyggml import _core
-from pyggml.checks import shown
+from pyggml.checks import as_ints, shown
 from pyggml.dtypes import DTYPES, DType
-from pyggml.errors import DTypeError, ShapeError
-from pyggml.tensor import Tensor
+from pyggml.errors import DTypeError, ParameterError, ShapeError
+from pyggml.tensor import Tensor, is_masked
 
 _CPU: Final = 1  # kDLCPU of dlpack.h
 
@@ -77,7 +77,12 @@ def from_dlpack(x: Any, name: str | None = None) -> Tensor:
     """
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise TypeError(f"from_dlpack: {type(x).__name__} has no __dlpack__")
-    _check_device(tuple(x.__dlpack_device__()))
+    if is_masked(x):
+        raise DTypeError("from_dlpack: a masked array has no pyggml form; see its .filled()")
+    device = x.__dlpack_device__()
+    if not isinstance(device, tuple):
+        raise BufferError(f"from_dlpack: the device is a tuple, got {shown(device)}")
+    _check_device(device)
     try:
         capsule = x.__dlpack__(max_version=_core.DLPACK_VERSION)
     except TypeError:  # from before there were versions
@@ -120,6 +125,14 @@ def _check(memory: _core.DLPackMemory) -> DType:
     return kind
 
 
+def _pair(what: str, value: Any) -> tuple[int, ...]:
+    """Two integers: a version, or a device."""
+    numbers = tuple(as_ints(f"__dlpack__: {what}", value, 2))
+    if len(numbers) != 2:
+        raise ParameterError(f"__dlpack__: {what}: two integers expected, got {shown(value)}")
+    return numbers
+
+
 def export(t: Tensor, stream: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
     """The capsule for `Tensor.__dlpack__`."""
     if t.dtype not in _TO_DL:
@@ -129,10 +142,11 @@ def export(t: Tensor, stream: Any, max_version: Any, dl_device: Any, copy: bool 
         )
     if stream is not None:
         raise BufferError(f"CPU memory has no streams, so stream must be None, got {shown(stream)}")
-    if dl_device is not None and tuple(dl_device) != t.__dlpack_device__():
+    if dl_device is not None and _pair("dl_device", dl_device) != t.__dlpack_device__():
         raise BufferError(
             f"a tensor is in CPU memory, device (1, 0), got dl_device={shown(dl_device)}"
         )
-    versioned = max_version is not None and max_version[0] >= _core.DLPACK_VERSION[0]
+    wants = (0, 0) if max_version is None else _pair("max_version", max_version)
+    versioned = wants[0] >= _core.DLPACK_VERSION[0]
     data = t.raw().copy() if copy else t.raw()
     return _core.dlpack_export(data, t.shape, *_TO_DL[t.dtype], versioned, bool(copy))

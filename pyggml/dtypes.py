@@ -35,8 +35,8 @@ import ml_dtypes
 import numpy as np
 
 from pyggml import _core
-from pyggml.checks import shown
-from pyggml.errors import DTypeError
+from pyggml.checks import as_int, shown
+from pyggml.errors import DTypeError, ParameterError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -129,10 +129,16 @@ class DType:
 
         Raises:
             DTypeError: n is not a multiple of the block.
+            ParameterError: n is no integer, or negative.
         """
-        if n % self.block:
-            raise DTypeError(f"{self.name}: {n} elements are not whole blocks of {self.block}")
-        return n // self.block * self.itemsize
+        count = as_int("row_bytes", n)
+        if count < 0:
+            raise ParameterError(f"row_bytes: {shown(count)} elements")
+        if count % self.block:
+            raise DTypeError(
+                f"{self.name}: {shown(count)} elements are not whole blocks of {self.block}"
+            )
+        return count // self.block * self.itemsize
 
 
 DTYPES: Final = tuple(DType(i, row) for i, row in enumerate(_core.dtype_table()))

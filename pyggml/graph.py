@@ -30,6 +30,8 @@ class Graph:
     """A graph under construction; a wrong shape, dtype or parameter raises where it is built."""
 
     def __init__(self) -> None:
+        if hasattr(self, "_core"):
+            raise GraphError("a Graph is not initialised again: its nodes would be others")
         self._core = _core.Graph()
         self._lock = RLock()  # for what Python adds to the core: see docs/threads.md
         self._consts: dict[int, tuple[Tensor, Node]] = {}
@@ -92,11 +94,13 @@ class Graph:
 
         Raises:
             DTypeError: an array whose dtype is none of pyggml's.
-            ParameterError: a name that is no string.
+            ParameterError: a name that is no string, or of more than 63 bytes (that of the
+                tensor itself is cut).
+            OutOfMemoryError: a copy is needed, and the machine has no room for it.
         Source: csrc/graph/graph.c.
         """
         if name is not None:
-            name = as_name("const", name)
+            name = as_name("const", name, _core.MAX_NAME)
         if isinstance(value, Tensor):
             return self._capture(value, False, name)
         t, copied = captured(value, name)
@@ -159,7 +163,8 @@ class Graph:
         if not isinstance(outputs, Node | Iterable):
             raise GraphError(f"compile: {shown(outputs)} is not a node of this graph")
         many = not isinstance(outputs, Node)
-        nodes = tuple(islice(outputs, _core.MAX_OUTPUTS + 1)) if many else (outputs,)
+        ends: Iterable[Node] = (outputs,) if isinstance(outputs, Node) else outputs
+        nodes = tuple(islice(ends, _core.MAX_OUTPUTS + 1))
         for node in nodes:
             if not isinstance(node, Node) or node.graph is not self:
                 raise GraphError(f"compile: {shown(node)} is not a node of this graph")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Never, cast
 
 import numpy as np
 
+from pyggml import _core
 from pyggml.checks import as_axes, as_axis, as_bool, as_name
 from pyggml.dtypes import DTYPES, DType
 from pyggml.errors import GraphError, ShapeError
@@ -76,12 +77,12 @@ class Node:
 
     @property
     def name(self) -> str:
-        """The name shown in messages, "" when it has none."""
+        """The name shown in messages, "" when it has none; assigned, at most 63 bytes."""
         return str(self._graph._core.node(self._id).name)
 
     @name.setter
     def name(self, value: str) -> None:
-        self._graph._core.set_name(self._id, as_name("name", value))
+        self._graph._core.set_name(self._id, as_name("name", value, _core.MAX_NAME))
 
     @property
     def op(self) -> str:

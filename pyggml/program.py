@@ -12,7 +12,7 @@ from pyggml import _core
 from pyggml.checks import as_int, shown
 from pyggml.errors import DTypeError, GraphError, ParameterError, ShapeError
 from pyggml.node import Node
-from pyggml.tensor import _SCALARS, Tensor, _check_room, _from_numbers
+from pyggml.tensor import _SCALARS, Tensor, _byte_size, _from_numbers, as_array, room_for
 
 if TYPE_CHECKING:
     from pyggml.dtypes import DType
@@ -180,14 +180,14 @@ class Program:
 
     def _result_arrays(self, out: Any) -> list[np.ndarray[Any, Any]]:
         if out is None:
-            for shape, kind in self._outputs:
-                _check_room("the result", shape, kind)
-            return [
-                np.empty(shape, kind.numpy)
-                if kind.numpy is not None
-                else np.empty(_raw_shape(shape, kind), np.uint8)
-                for shape, kind in self._outputs
-            ]
+            size = sum(_byte_size(shape, kind) for shape, kind in self._outputs)
+            with room_for("the results", size):
+                return [
+                    np.empty(shape, kind.numpy)
+                    if kind.numpy is not None
+                    else np.empty(_raw_shape(shape, kind), np.uint8)
+                    for shape, kind in self._outputs
+                ]
         n = len(self._outputs)
         if self._many and not isinstance(out, Iterable):
             raise ParameterError(f"out: a sequence of {n} arrays expected, got {shown(out)}")
@@ -257,11 +257,10 @@ def _listed(name: str, kind: DType, value: Any) -> np.ndarray[Any, Any]:
         raise DTypeError(f"input '{name}': {e}") from None
 
 
-def _as_array(name: str, value: Any) -> np.ndarray[Any, Any]:
-    if isinstance(value, (Node, np.ma.MaskedArray)):
-        what = "a node" if isinstance(value, Node) else "a masked array"
-        raise DTypeError(f"input '{name}': {what} is no array of numbers")
-    array = np.asarray(value)
+def _fed_array(name: str, value: Any) -> np.ndarray[Any, Any]:
+    if isinstance(value, Node):
+        raise DTypeError(f"input '{name}': a node is no array of numbers")
+    array = as_array(f"input '{name}': ", value)
     if array.dtype.kind in "OUSMm" and not isinstance(value, np.ndarray):
         raise DTypeError(f"input '{name}': {type(value).__name__} is no array of numbers")
     return array
@@ -269,9 +268,13 @@ def _as_array(name: str, value: Any) -> np.ndarray[Any, Any]:
 
 def _default_bytes(name: str, shape: tuple[int, ...], kind: DType, value: Any) -> Any:
     """What an input's default holds, copied, as dense bytes."""
-    _check_room(f"the default of input '{name}'", shape, kind)
+    with room_for(f"the default of input '{name}'", _byte_size(shape, kind)):
+        return _default_copy(name, shape, kind, value)
+
+
+def _default_copy(name: str, shape: tuple[int, ...], kind: DType, value: Any) -> Any:
     if not isinstance(value, Tensor) and kind.numpy is not None:
-        value = _listed(name, kind, value) if isinstance(value, _LISTS) else _as_array(name, value)
+        value = _listed(name, kind, value) if isinstance(value, _LISTS) else _fed_array(name, value)
         try:
             value = np.broadcast_to(value, shape)
         except ValueError:
@@ -289,13 +292,14 @@ def _input_bytes(name: str, shape: tuple[int, ...], kind: DType, value: Any) -> 
         return value.raw()
     if kind.numpy is None:
         raise DTypeError(f"input '{name}': {kind.name} takes a Tensor (see Tensor.from_raw)")
-    array = _listed(name, kind, value) if isinstance(value, _LISTS) else _as_array(name, value)
+    array = _listed(name, kind, value) if isinstance(value, _LISTS) else _fed_array(name, value)
     if array.shape != shape:
         raise ShapeError(f"input '{name}': shape {shape} expected, got {array.shape}")
     if array.dtype != kind.numpy:
         if not np.can_cast(array.dtype, kind.numpy, "safe"):
             raise DTypeError(
-                f"input '{name}': {array.dtype} does not convert safely to {kind.name}"
+                f"input '{name}': {array.dtype} does not convert safely to {kind.name}; "
+                f".astype({kind.numpy}) rounds it"
             )
         array = array.astype(kind.numpy)
     return _dense_bytes(np.ascontiguousarray(array))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import contextmanager
 from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ from pyggml.dtypes import dtype as as_dtype
 from pyggml.errors import DTypeError, OutOfMemoryError, ParameterError, PyggmlError, ShapeError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyggml.dtypes import DTypeLike
 
@@ -81,7 +83,9 @@ class Tensor:
                 raise ParameterError(f"from_raw: {e}") from None
         expected = _byte_size(dims, kind)
         if raw.size != expected:
-            raise ShapeError(f"{dims} {kind.name} takes {expected} bytes, got {raw.size}")
+            raise ShapeError(
+                f"{shown(dims)} {kind.name} takes {shown(expected)} bytes, got {raw.size}"
+            )
         if not kind.is_block and raw.ctypes.data % kind.itemsize:
             raw = raw.copy()
         return cls(raw, kind, dims, name)
@@ -153,12 +157,14 @@ class Tensor:
         Shapes: the tensor's own.        Dtypes: any.
 
         Raises:
-            MemoryError: numpy finds no room for the array.
+            OutOfMemoryError: more than the machine or the cgroup has left.
         Source: csrc/formats/, the scalar definition of each format.
         """
-        if not self._dtype.is_float:
-            return self.numpy().copy()
-        out = np.empty(self._shape, np.float32)
+        size = self.nbytes if not self._dtype.is_float else 4 * self.size
+        with room_for(f"dequantize: {self!r}", size):
+            if not self._dtype.is_float:
+                return self.numpy().copy()
+            out = np.empty(self._shape, np.float32)
         _core.to_f32(self._dtype.id, self._bytes, out.reshape(-1))
         return out
 
@@ -253,20 +259,27 @@ def _byte_size(shape: tuple[int, ...], kind: DType) -> int:
         raise ShapeError(
             f"shape {shape}: the last axis must be a multiple of {kind.name}'s block, {kind.block}"
         )
+    if 0 in shape and prod(n for n in shape if n) * max(4, kind.itemsize // kind.block) >= 1 << 63:
+        raise ShapeError(f"shape {shown(shape)}: numpy has no such array, not even an empty one")
     return prod(shape) // kind.block * kind.itemsize
 
 
-def _check_room(what: str, shape: tuple[int, ...], kind: DType) -> int:
-    """The bytes of a tensor, refused when the machine has not got them."""
-    size = _byte_size(shape, kind)
+@contextmanager
+def room_for(what: str, size: int) -> Iterator[None]:
+    """For allocations of so many bytes together: refused when the machine has not got them."""
     if size >= _CHECK_ROOM_FROM and size > _core.memory_room():
         raise OutOfMemoryError(
-            f"{what}: {shape} {kind.name} takes {size} bytes, {_core.memory_room()} are available"
+            f"{what}: {shown(size)} bytes are needed, {_core.memory_room()} are available"
         )
-    return size
+    try:
+        yield
+    except MemoryError as e:
+        if isinstance(e, OutOfMemoryError):
+            raise
+        raise OutOfMemoryError(f"{what}: the system refused {size} bytes") from None
 
 
-def tensor(array: Any, name: str | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
+def tensor(array: Any, dtype: DTypeLike | None = None, name: str | None = None) -> Tensor:
     """A tensor over a numpy array.
 
     No copy is made when the array is contiguous, native-endian, aligned and already of the dtype;
@@ -278,24 +291,21 @@ def tensor(array: Any, name: str | None = None, *, dtype: DTypeLike | None = Non
 
     Args:
         array: numpy array, or anything numpy.asarray takes.
-        name: shown in messages.
         dtype: converts to this dtype (any float dtype, block formats included); rounds to nearest
             even, F8_E4M3 saturates at +-448. Without it nothing is ever rounded.
+        name: shown in messages.
 
     Raises:
         DTypeError: the array's dtype is none of pyggml's (uint8, bool ...) and no `dtype`
             is given, a conversion from floats to integers, or a masked array.
-        ParameterError: a name that is no string (a dtype is given as `dtype=`).
+        ParameterError: a name that is no string.
         ShapeError: more than 4 axes, or a last axis that is not whole blocks.
+        OutOfMemoryError: a copy is needed, and the machine has no room for it.
     Source: csrc/formats/, the scalar definition of each format.
     """
-    if name is not None and not isinstance(name, str):
-        raise ParameterError(
-            f"tensor: the name {shown(name)} is no string; a dtype goes into dtype="
-        )
-    if isinstance(array, np.ma.MaskedArray):
-        raise DTypeError("tensor: a masked array has no pyggml form; see its .filled()")
-    source = _as_array(array)
+    if name is not None:
+        name = as_name("tensor", name)
+    source = as_array("tensor: ", array)
     _shape_tuple(source.shape, "tensor: ")
     if dtype is None:
         try:
@@ -310,24 +320,39 @@ def tensor(array: Any, name: str | None = None, *, dtype: DTypeLike | None = Non
     if kind.is_integer and kind.numpy is not None:
         if source.dtype.kind not in "iub" or not np.can_cast(source.dtype, kind.numpy, "safe"):
             raise DTypeError(f"tensor: {source.dtype} does not convert to {kind.name} exactly")
-        return _wrap(source.astype(kind.numpy, copy=False), kind, name)
+        with room_for(f"tensor: {source.shape} as {kind.name}", source.size * kind.itemsize):
+            return _wrap(source.astype(kind.numpy, copy=False), kind, name)
     return _encode(source, kind, name)
 
 
-def _as_array(value: Any) -> np.ndarray[Any, Any]:
-    """What numpy makes of it: of a subclass, the plain array over the same memory."""
+def is_masked(value: Any) -> bool:
+    """A masked array of numpy, whose module is loaded by whoever makes one, and slowly."""
+    masked = sys.modules.get("numpy.ma")
+    return masked is not None and isinstance(value, masked.MaskedArray)
+
+
+def as_array(what: str, value: Any) -> np.ndarray[Any, Any]:
+    """What numpy makes of it: of a subclass, the plain array over the same memory.
+
+    Errors begin with `what`.
+    """
+    if is_masked(value):
+        raise DTypeError(f"{what}a masked array has no pyggml form; see its .filled()")
     try:
         return np.asarray(value)
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError, OverflowError) as e:
         if isinstance(e, PyggmlError):
             raise
-        raise DTypeError(f"tensor: {type(value).__name__} is no array: {e}") from None
+        raise DTypeError(f"{what}{type(value).__name__} is no array: {e}") from None
 
 
 def _wrap(source: np.ndarray[Any, Any], kind: DType, name: str | None) -> Tensor:
-    # numpy's asarray with these flags copies only when one of them is missing.
-    native = source.astype(source.dtype.newbyteorder("="), copy=False)
-    dense = np.require(native, requirements=["C", "A"])
+    order, flags = source.dtype.newbyteorder("="), source.flags
+    if source.dtype == order and flags.c_contiguous and flags.aligned:
+        dense = source
+    else:
+        with room_for(f"tensor: a copy of {source.shape} {kind.name}", source.nbytes):
+            dense = np.array(source, order, order="C", copy=True)
     raw = dense.reshape(-1).view(np.uint8)
     return Tensor(raw, kind, tuple(source.shape), name)
 
@@ -339,12 +364,16 @@ def _encode(source: np.ndarray[Any, Any], kind: DType, name: str | None) -> Tens
         return _wrap(source, kind, name)
     if kind.is_fixed:
         raise DTypeError(f"tensor: {kind.name} has no encoder; Tensor.from_raw takes its bytes")
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+    size = _byte_size(source.shape, kind)
+    with (
+        room_for(f"tensor: {source.shape} as {kind.name}", size + 4 * source.size),
+        np.errstate(over="ignore", under="ignore", invalid="ignore"),
+    ):
         if kind is f64:
             return _wrap(source.astype(np.float64), kind, name)
         values = source.astype(np.float32) if kind is f32 else _round_to_odd(source)
-    values = np.ascontiguousarray(values).reshape(source.shape)
-    raw = np.empty(_byte_size(source.shape, kind), np.uint8)
+        values = np.ascontiguousarray(values).reshape(source.shape)
+        raw = np.empty(size, np.uint8)
     _core.from_f32(kind.id, values.reshape(-1), raw)
     return Tensor(raw, kind, tuple(source.shape), name)
 
@@ -421,11 +450,9 @@ def zeros(shape: int | Sequence[int], dtype: DTypeLike = f32, name: str | None =
     """
     kind = as_dtype(dtype)
     dims = _shape_tuple(shape)
-    size = _check_room("zeros", dims, kind)
-    # One spare cache line so that the data can start on a 64-byte border.
-    try:
+    size = _byte_size(dims, kind)
+    with room_for(f"zeros: {shown(dims)} {kind.name}", size):
+        # One spare cache line so that the data can start on a 64-byte border.
         base = np.zeros(size + 64, np.uint8)
-    except (MemoryError, ValueError):  # ValueError: past what numpy can address
-        raise OutOfMemoryError(f"zeros: the system refused {size} bytes") from None
     skip = -base.ctypes.data % 64
     return Tensor(base[skip : skip + size], kind, dims, name)

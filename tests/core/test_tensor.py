@@ -30,7 +30,7 @@ def array_of(dtype: str, *shape: int) -> np.ndarray:
 @pytest.mark.parametrize("shape", [(6,), (2, 3), (1, 1, 5), (), (2, 1, 3, 2)])
 def test_shared(dtype, shape) -> None:
     a = array_of(dtype, *shape)
-    t = pg.tensor(a, "weights")
+    t = pg.tensor(a, name="weights")
     assert (t.shape, t.dtype, t.name, t.ndim) == (shape, pg.dtype(dtype), "weights", len(shape))
     assert (t.size, t.nbytes) == (a.size, a.nbytes)
     assert t.numpy().shape == shape
@@ -278,7 +278,7 @@ def test_blocks(dtype) -> None:
     block = pg.dtype(dtype).block
     n = max(block, 64)
     values = np.random.default_rng(4).standard_normal((3, n)).astype(np.float32)
-    t = pg.tensor(values, "w", dtype=dtype)
+    t = pg.tensor(values, dtype, "w")
     raw = oracle.encode(values, dtype)
     assert np.array_equal(t.raw(), raw.reshape(-1))
     assert np.array_equal(t.dequantize(), oracle.decode(raw, dtype).reshape(3, n))
@@ -352,12 +352,17 @@ def test_zeros_refuses() -> None:
     for shape in ((65536, 65536, 64), (2**40, 2**20), (2**62, 4), (10**30,)):
         with pytest.raises(pg.OutOfMemoryError):
             pg.zeros(shape)
-    with pytest.raises(pg.OutOfMemoryError, match=r"takes 1099511627776 bytes, \d+ are available"):
+    with pytest.raises(
+        pg.OutOfMemoryError, match=r"1099511627776 bytes are needed, \d+ are available"
+    ):
         pg.zeros((65536, 65536, 64))
     with pytest.raises(pg.ShapeError, match="negative"):
         pg.zeros((-1,))
 
 
-def test_a_dtype_in_the_place_of_the_name():
-    with pytest.raises(pg.ParameterError, match="dtype="):
-        pg.tensor(np.zeros(2), np.float16)
+def test_the_second_argument_is_the_dtype():
+    """As numpy's."""
+    for spelling in ("f16", np.float16, pg.f16):
+        assert pg.tensor(np.zeros(2), spelling, "w").dtype is pg.f16
+    with pytest.raises(pg.DTypeError, match="'w' is not a dtype"):
+        pg.tensor(np.zeros(2), "w")

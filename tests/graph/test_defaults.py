@@ -73,7 +73,7 @@ def test_a_default_is_copied() -> None:
         (pg.DTypeError, (3,), "f32", "one", "str is no array of numbers"),
         (pg.DTypeError, (3,), "f32", object(), "object is no array of numbers"),
         (pg.ShapeError, (-1,), "f32", 0, "negative"),
-        (pg.OutOfMemoryError, (1 << 45,), "f32", 0, "takes 140737488355328 bytes"),
+        (pg.OutOfMemoryError, (1 << 45,), "f32", 0, "140737488355328 bytes are needed"),
     ],
 )
 def test_a_bad_default_is_refused_when_built(error, shape, dtype, default, message) -> None:

@@ -182,7 +182,7 @@ def test_operands_of_every_kind() -> None:
     g = pg.Graph()
     x = g.input("x", (2, 3))
     array, feed = rand(2, 3), rand(2, 3)
-    t = pg.tensor(array, "t")
+    t = pg.tensor(array, name="t")
     for other in (g.const(t), t, array):
         assert np.array_equal(value(x - other, x=feed), feed - array)
         assert np.array_equal(value(pg.ops.sub(other, x), x=feed), array - feed)
@@ -396,8 +396,13 @@ def test_node_attributes() -> None:
 def test_names() -> None:
     g = pg.Graph()
     y = pg.ops.silu(g.input("x", (2,)))
-    y.name = "\u00e9" * 40  # 80 bytes: cut in front of a character, at 62
+    for name in (lambda s: setattr(y, "name", s), lambda s: g.const(np.ones(2, np.float32), s)):
+        with pytest.raises(pg.ParameterError, match="passes 63 bytes"):
+            name("\u00e9" * 32)
+    y.name = "\u00e9" * 31
     assert y.name == "\u00e9" * 31
+    long = pg.tensor(np.ones(2, np.float32), name="\u00e9" * 40)  # as a file may name it
+    assert g.const(long).name == "\u00e9" * 31  # cut in front of a character
     y.name = ""
     assert y.name == ""
     with pytest.raises(pg.GraphError, match="the name of an input is fixed"):

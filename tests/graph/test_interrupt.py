@@ -106,3 +106,46 @@ def test_a_run_that_waits_for_its_turn() -> None:
     )
     out = run(SIZE="64", NODES="10", INSTALL=install, EXPECTED="RuntimeError")
     assert out == "stopped True\n"
+
+
+BUILDING = """
+import os, random, signal, threading
+import pyggml as pg
+
+class Stop(Exception): pass
+
+armed = False
+def handler(*_):
+    global armed
+    if armed:
+        armed = False
+        raise Stop
+
+signal.signal(signal.SIGALRM, handler)
+random.seed(1)
+g = pg.Graph()
+x = g.input("x", (16,))
+pg.ops.matmul(x, [[1.0]] * 16)
+stopped = 0
+while stopped < 1500:
+    try:
+        armed = True
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 1e-3))
+        while armed:
+            x + [1] * 16
+            pg.ops.matmul(x, [[1.0]] * 16) ** 3
+    except Stop:
+        stopped += 1
+other = threading.Thread(target=lambda: print(g.compile(x + 1.0)(x=[1] * 16)[0]), daemon=True)
+other.start()
+other.join(60)
+print("hangs" if other.is_alive() else "ended", flush=True)
+os._exit(0)
+"""
+
+
+def test_interrupts_while_a_graph_is_built() -> None:
+    """The graph's lock is given back wherever the exception comes."""
+    command = [sys.executable, "-c", BUILDING]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "2.0\nended\n", done.stdout + done.stderr

@@ -415,7 +415,7 @@ def test_tensors_compare_as_objects() -> None:
 @pytest.mark.parametrize("f", [copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))])
 def test_tensors_are_copied(f) -> None:
     for dtype in ("f32", "bf16", "q8_0"):
-        t = pg.tensor(RNG.standard_normal((3, 32)).astype(np.float32), "w", dtype=dtype)
+        t = pg.tensor(RNG.standard_normal((3, 32)).astype(np.float32), dtype, "w")
         u = f(t)
         assert (u.name, u.dtype, u.shape, u.writable) == ("w", t.dtype, t.shape, True)
         assert np.array_equal(u.raw(), t.raw())

@@ -25,7 +25,7 @@ class RandomGraph:
             shape = SHAPES[self.rng.integers(len(SHAPES))]
             self.feeds[f"x{i}"] = self.values(shape)
             self.nodes.append(self.g.input(f"x{i}", shape))
-        self.caches = [pg.tensor(self.values((8, 32)), f"cache{i}") for i in range(2)]
+        self.caches = [pg.tensor(self.values((8, 32)), name=f"cache{i}") for i in range(2)]
         for cache in self.caches:
             self.nodes.append(self.g.const(cache))
         for _ in range(int(self.rng.integers(6, 30))):

@@ -133,7 +133,7 @@ def test_results_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     program = g.compile(g.input("x", (1 << 24,)), threads=1)
     feed = np.zeros(1 << 24, np.float32)
     monkeypatch.setattr(pg._core, "memory_room", lambda: 1000)
-    with pytest.raises(pg.OutOfMemoryError, match="takes 67108864 bytes, 1000 are available"):
+    with pytest.raises(pg.OutOfMemoryError, match="67108864 bytes are needed, 1000 are available"):
         program(x=feed)
     assert program(x=feed, out=feed) is feed
 
