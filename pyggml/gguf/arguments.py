@@ -111,19 +111,20 @@ def as_array(what: str, array: Any) -> npt.NDArray[Any]:
     Raises:
         DTypeError: no array can be made of it, or a masked one is in it.
         GGUFError: lists in lists, deeper than a tensor has dimensions.
+        GraphError: a node, which has no values.
     """
     try:
-        return np.asarray(_nested(what, array, c.MAX_DIMS))
-    except PyggmlError:
-        raise
+        return np.asarray(_nested(array, c.MAX_DIMS))
+    except PyggmlError as error:  # of a Tensor's own too
+        raise type(error)(f"{what}: {error}") from None
     except (TypeError, ValueError, OverflowError, BufferError) as error:
         raise DTypeError(f"{what}: {type(array).__name__} is no array: {error}") from None
 
 
-def _nested(what: str, value: Any, depth: int) -> Any:
+def _nested(value: Any, depth: int) -> Any:
     """Sequences as lists, because numpy reads those that lie about their length for ever."""
     if isinstance(value, np.ma.MaskedArray):
-        raise DTypeError(f"{what}: {MASKED}")
+        raise DTypeError(MASKED)
     if isinstance(value, str):
         return str.__str__(value)
     if has_memory(value) or isinstance(value, (bytes, Mapping, Set)):
@@ -131,11 +132,11 @@ def _nested(what: str, value: Any, depth: int) -> Any:
     if not hasattr(value, "__len__") or not hasattr(value, "__getitem__"):
         return value
     if depth == 0:
-        raise GGUFError(f"{what}: must have at most {c.MAX_DIMS} dimensions, got deeper lists")
+        raise GGUFError(f"must have at most {c.MAX_DIMS} dimensions, got deeper lists")
     items = as_items(value)
     if set(map(type, items)) <= {int, float}:
         return items
-    return [_nested(what, item, depth - 1) for item in items]
+    return [_nested(item, depth - 1) for item in items]
 
 
 def has_memory(value: Any) -> bool:

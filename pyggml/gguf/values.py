@@ -118,10 +118,11 @@ def _encode_array(values: Any, kind: ValueType) -> tuple[int, bytes]:
         raise ValueError(f"must be a flat sequence, got shape {array.shape}")
     if array.size > c.MAX_ARRAY_ELEMENTS:
         raise ValueError(f"at most {c.MAX_ARRAY_ELEMENTS} elements are allowed, got {array.size}")
-    if array.size:
-        wanted = "b" if kind is ValueType.BOOL else "fiu" if kind in _FLOATS else "iu"
-        if array.dtype.kind not in wanted:
-            raise ValueError(f"must hold {kind.label} values, got dtype {array.dtype}")
+    if array.size == 0:
+        return 0, b""
+    wanted = "b" if kind is ValueType.BOOL else "fiu" if kind in _FLOATS else "iu"
+    if array.dtype.kind not in wanted:
+        raise ValueError(f"must hold {kind.label} values, got dtype {array.dtype}")
     out = _converted(array, kind)
     return array.size, out.tobytes()
 

@@ -7,6 +7,7 @@ a running program is never cut short.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import struct
@@ -144,6 +145,7 @@ class GGUFWriter:
             GGUFError: the name is there already, or the array cannot have that type.
             ParameterError: a name or type that is no string.
             DTypeError: no array, or a masked one.
+            GraphError: a node, which has no values.
         """
         name = as_text(self._at("tensor name"), name)
         what = f"tensor {quote(name)}"
@@ -238,11 +240,15 @@ class GGUFWriter:
         """Write the file: to a temporary name, then rename. Can be done once.
 
         Raises:
-            GGUFError: it was written already.
+            GGUFError: it was written already, or the path is that of a pipe or a device.
             OSError: the file cannot be written; an existing one is left as it was.
         """
         self._check_open()
         target = os.path.realpath(self.path)  # a link is kept, what it points to is replaced
+        if os.path.isdir(target):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self.path)
+        if os.path.exists(target) and not os.path.isfile(target):
+            raise self._error("is not a regular file")  # renaming would do away with it
         folder = os.path.dirname(target)
         temporary = os.path.join(folder, f".pyggml-{secrets.token_hex(8)}.tmp")
         try:

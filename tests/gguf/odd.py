@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from hostile import build, info, save, string_key, u32_key
 
+import pyggml as pg
 from pyggml.gguf import GGUFFile, GGUFWriter
 
 HUGE = 10**5000  # more digits than Python prints
@@ -145,6 +146,10 @@ BAD: dict[str, Callable[[], Any]] = {
     "1-d": lambda: np.ones(2),
     "2-d": lambda: np.ones((2, 3), np.float32),
     "empty": lambda: np.ones(0, np.float32),
+    "no objects": lambda: np.zeros(0, object),
+    "tensor": lambda: pg.tensor(np.ones(2, np.float32)),
+    "block tensor": lambda: pg.tensor(np.ones(32, np.float32), dtype="q8_0"),
+    "node": lambda: pg.Graph().input("x", (2,), "f32"),
     "objects": lambda: np.array([None, "a"], object),
     "records": lambda: np.zeros(2, [("a", "f4"), ("b", "i4")]),
     "times": lambda: np.zeros(2, "m8[s]"),

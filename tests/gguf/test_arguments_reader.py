@@ -48,6 +48,19 @@ def test_paths_that_the_system_cannot_take(use, path, words):
         use(path)
 
 
+def test_folders_and_pipes_are_not_replaced(tmp_path, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path / "folder")
+    for path in ("", ".", tmp_path / "folder"):
+        with pytest.raises(IsADirectoryError):
+            GGUFWriter(path).write()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(GGUFError, match=r"pipe': is not a regular file"):
+        GGUFWriter(tmp_path / "pipe").write()
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(os.listdir(tmp_path)) == ["folder", "pipe"]
+
+
 @pytest.mark.parametrize("use", [GGUFFile, GGUFWriter])
 @pytest.mark.parametrize("path", [None, 5, True, HUGE, ["a"], bytearray(b"a"), Silent()], ids=type)
 def test_what_is_no_path(use, path):

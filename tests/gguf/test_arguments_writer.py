@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hostile import save
 from odd import (
+    BAD,
     HUGE,
     MASKED,
     Endless,
@@ -28,7 +29,7 @@ from odd import (
     writer,
 )
 
-from pyggml.errors import DTypeError, GGUFError, ParameterError
+from pyggml.errors import DTypeError, GGUFError, GraphError, ParameterError
 from pyggml.gguf import GGUFFile, GGUFWriter
 
 # masked arrays
@@ -307,6 +308,8 @@ def test_values_that_are_refused(tmp_path, value, kind, words):
         (np.array(["a", "b"]), "string[]", ["a", "b"]),
         ({"a": 1, "b": 2}.keys(), "string[]", ["a", "b"]),
         (np.arange(3, dtype=">i4"), "i32[]", [0, 1, 2]),
+        (np.zeros(0, object), "f32[]", []),
+        (np.zeros(0, "U1"), "u32[]", []),
     ],
     ids=lambda v: type(v).__name__,
 )
@@ -325,6 +328,8 @@ def test_sequences_that_are_taken(tmp_path, value, kind, stored):
         ([1.0, [Lying()]], DTypeError, "holds more"),
         (Short([1.0]), DTypeError, "holds only 1"),
         (closed_view(), GGUFError, "no tensor type has dtype object"),
+        (BAD["block tensor"](), DTypeError, "q8_0 packs 32 elements"),
+        (BAD["node"](), GraphError, "a node has no values"),
         (deep_list(), GGUFError, "at most 4 dimensions, got deeper lists"),
         (Endless(), GGUFError, "no tensor type has dtype object"),
         ("abc", GGUFError, "no tensor type has dtype <U3"),
