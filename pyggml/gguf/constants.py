@@ -9,6 +9,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from pyggml.checks import as_int, shown
+from pyggml.errors import ShapeError
+
 MAGIC: Final = b"GGUF"
 VERSION: Final = 3
 READABLE_VERSIONS: Final = (2, 3)
@@ -105,7 +108,17 @@ class TensorType(NamedTuple):
     bytes: int
 
     def row_bytes(self, n: int) -> int:
-        """Bytes of a row of n elements; n is a multiple of the block."""
+        """Bytes of a row of n elements.
+
+        Raises:
+            ShapeError: n is negative or no multiple of the block.
+            ParameterError: n is no integer.
+        """
+        n = as_int(f"row of {self.name}", n)
+        if n < 0 or n % self.block:
+            raise ShapeError(
+                f"row of {self.name}: must be a multiple of {self.block} elements, got {shown(n)}"
+            )
         return n // self.block * self.bytes
 
 

@@ -28,7 +28,10 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 def type_of(array: npt.NDArray[Any]) -> str | None:
     """Name of the tensor type whose values an array's dtype holds, or None."""
-    return _TYPE_OF_DTYPE.get(array.dtype.newbyteorder("<"))
+    try:
+        return _TYPE_OF_DTYPE.get(array.dtype.newbyteorder("<"))
+    except TypeError:  # numpy's newer dtypes, such as StringDType, have no byte order
+        return None
 
 
 def check_encodable(array: npt.NDArray[Any], tensor_type: TensorType) -> None:

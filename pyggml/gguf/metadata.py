@@ -16,8 +16,9 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from pyggml.errors import GGUFError
+from pyggml.errors import GGUFError, ParameterError
 from pyggml.gguf import constants as c
+from pyggml.gguf.arguments import as_path, show
 from pyggml.gguf.constants import ValueType
 
 _U32: Final = struct.Struct("<I")
@@ -40,8 +41,8 @@ class Source:
     with memory that is not there.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+    def __init__(self, path: str | bytes | os.PathLike[str]) -> None:
+        self.path = as_path(path)
         mode = os.stat(self.path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             self.fail("is not a regular file")  # opening a pipe would wait for ever
@@ -66,7 +67,7 @@ class Source:
 
     def fail(self, what: str) -> NoReturn:
         """Raise GGUFError with the file's name in front."""
-        raise GGUFError(f"GGUF file {str(self.path)!r}: {what}")
+        raise GGUFError(f"GGUF file {self.path!r}: {what}")
 
     def view(self, start: int, n_bytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """A read-only uint8 array over a part of the file."""
@@ -193,8 +194,9 @@ class Metadata(Mapping[str, Any]):
         self._values: dict[str, Any] = {}
 
     def __getitem__(self, key: str) -> Any:
+        entry = self.entry(key)
         if key not in self._values:
-            self._values[key] = self._decode(key, self._entries[key])
+            self._values[key] = self._decode(key, entry)
         return self._values[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -204,17 +206,29 @@ class Metadata(Mapping[str, Any]):
         return len(self._entries)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._entries
+        return isinstance(key, str) and key in self._entries
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the keys, in any order, and their values are the same."""
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        if self.keys() != other.keys():
+            return False
+        # array_equal, because == of arrays has no one answer
+        return all(np.array_equal(value, other[key]) for key, value in self.items())
 
     def __repr__(self) -> str:
-        return f"<Metadata of {str(self._source.path)!r}: {len(self)} keys>"
+        return f"<Metadata of {self._source.path!r}: {len(self)} keys>"
 
     def entry(self, key: str) -> Entry:
         """Type, length and place of a value.
 
         Raises:
             KeyError: there is no such key.
+            ParameterError: a key that is no string.
         """
+        if not isinstance(key, str):
+            raise ParameterError(f"GGUF file {self._source.path!r}: key {show(key)} is no string")
         return self._entries[key]
 
     def encoded(self, key: str) -> bytes:
@@ -222,8 +236,9 @@ class Metadata(Mapping[str, Any]):
 
         Raises:
             KeyError: there is no such key.
+            ParameterError: a key that is no string.
         """
-        entry = self._entries[key]
+        entry = self.entry(key)
         return self._source.map[entry.tag : entry.end]
 
     def _decode(self, key: str, entry: Entry) -> Any:

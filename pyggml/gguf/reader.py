@@ -17,7 +17,10 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
+from pyggml.checks import as_bool, as_int
+from pyggml.errors import ParameterError
 from pyggml.gguf import constants as c
+from pyggml.gguf.arguments import as_path, show
 from pyggml.gguf.constants import TensorType, ValueType
 from pyggml.gguf.metadata import Cursor, Metadata, Source, parse_metadata, quote
 
@@ -107,7 +110,7 @@ class GGUFFile:
         max_string_bytes: longest string taken.
 
     Attributes:
-        path: the path as given.
+        path: the path as given; one of bytes as str.
         version: 2 or 3.
         metadata: keys and values, decoded on demand.
         tensors: name to TensorInfo, in the file's order.
@@ -116,21 +119,29 @@ class GGUFFile:
         size: bytes of the file.
 
     Raises:
-        GGUFError: the file is malformed, truncated or of a kind that is not supported.
+        GGUFError: the file is malformed, truncated or of a kind that is not supported, or the path
+            holds a NUL or half a character.
         OSError: it cannot be opened.
+        ParameterError: an argument is not what it is said to be above.
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | bytes | os.PathLike[str],
         *,
         strict: bool = False,
         max_string_bytes: int = c.MAX_STRING_BYTES,
     ) -> None:
-        self.path = path
+        plain = as_path(path)
+        at = f"GGUF file {plain!r}"
+        strict = as_bool(f"{at}: strict", strict)
+        max_string_bytes = as_int(f"{at}: max_string_bytes", max_string_bytes)
+        if max_string_bytes < 0:
+            raise ParameterError(f"{at}: max_string_bytes {show(max_string_bytes)} is negative")
+        self.path = plain if isinstance(path, bytes) else path
         self._source = Source(path)
         try:
-            self._parse(strict, max_string_bytes)
+            self._parse(strict, min(max_string_bytes, c.MAX_INT64))
         except BaseException:
             self._source.close()
             raise
@@ -164,6 +175,7 @@ class GGUFFile:
 
         Raises:
             KeyError: there is no such key.
+            ParameterError: a key that is no string.
         """
         entry = self.metadata.entry(key)
         return entry.type.label + ("" if entry.count is None else "[]")
@@ -173,6 +185,7 @@ class GGUFFile:
 
         Raises:
             KeyError: there is no such key.
+            ParameterError: a key that is no string.
         """
         return self.metadata.entry(key).count
 
@@ -193,7 +206,7 @@ class GGUFFile:
 
     def __repr__(self) -> str:
         return (
-            f"<GGUFFile {str(self.path)!r}: version {self.version}, {len(self.metadata)} keys,"
+            f"<GGUFFile {self._source.path!r}: version {self.version}, {len(self.metadata)} keys,"
             f" {len(self.tensors)} tensors, {self.size} bytes>"
         )
 

@@ -7,6 +7,7 @@ a running program is never cut short.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import struct
@@ -18,8 +19,18 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
-from pyggml.errors import GGUFError
+from pyggml.checks import as_int
+from pyggml.errors import DTypeError, GGUFError, ParameterError
 from pyggml.gguf import constants as c
+from pyggml.gguf.arguments import (
+    as_array,
+    as_keys,
+    as_path,
+    as_raw,
+    as_shape,
+    as_text,
+    show,
+)
 from pyggml.gguf.constants import TensorType, ValueType
 from pyggml.gguf.encode import Bytes, check_encodable, encode, type_of
 from pyggml.gguf.metadata import quote
@@ -28,6 +39,8 @@ from pyggml.gguf.values import encode_string, encode_value
 
 _MARKER_KEYS: Final = frozenset({c.KEY_FP8_VERSION, c.KEY_FP8_LAYOUT})
 _OWN_KEYS: Final = _MARKER_KEYS | {c.KEY_ALIGNMENT}
+
+_WRITTEN_PAD: Final = 1 << 16  # bytes up to which padding is written, above it is sought over
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,33 +72,32 @@ class GGUFWriter:
         file_type: value of ``general.file_type``, as a name such as "f8_e4m3" or a number.
 
     Raises:
-        GGUFError: a value does not fit the format.
+        GGUFError: a value does not fit the format, or the path holds a NUL or half a character.
+        ParameterError: a path that is none, an alignment that is no such number.
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | bytes | os.PathLike[str],
         arch: str | None = None,
         *,
         alignment: int | None = None,
         file_type: str | int | None = None,
     ) -> None:
-        self.path = os.fspath(path)
+        self.path = as_path(path)
         self._keys: dict[str, bytes] = {}
         self._tensors: dict[str, _Tensor] = {}
         self._written = False
-        self._alignment = alignment
-        if alignment is not None and not c.is_alignment(alignment):
-            raise self._error(
-                f"alignment must be a power of two and at least {c.MIN_ALIGNMENT}, got {alignment}"
-            )
+        self._alignment = None if alignment is None else self._as_alignment(alignment)
         if arch is not None:
             self.add(c.KEY_ARCHITECTURE, arch, "string")
-        if isinstance(file_type, str) and file_type not in c.FILE_TYPE_IDS:
-            raise self._error(f"file_type {file_type!r} is not known")
+        if isinstance(file_type, str):
+            name = as_text("file_type", file_type)
+            if name not in c.FILE_TYPE_IDS:
+                raise self._error(f"file_type {show(name)} is not known")
+            file_type = c.FILE_TYPE_IDS[name]
         if file_type is not None:
-            number = c.FILE_TYPE_IDS[file_type] if isinstance(file_type, str) else file_type
-            self.add(c.KEY_FILE_TYPE, number, "u32")
+            self.add(c.KEY_FILE_TYPE, file_type, "u32")
 
     @property
     def alignment(self) -> int:
@@ -104,12 +116,18 @@ class GGUFWriter:
         Raises:
             GGUFError: the key is there already or is the writer's own (alignment, FP8 marker), or
                 the value is not exactly of that type.
+            ParameterError: a key or type that is no string.
+            DTypeError: the value is a masked array.
         """
+        key = as_text(self._at("key"), key)
         what = f"key {quote(key)}"
+        type = as_text(self._at(f"{what}: type"), type)
         if key in _OWN_KEYS:
             raise self._error(f"{what}: the writer sets this key itself")
         try:
             encoded = encode_value(value, type)
+        except DTypeError as error:
+            raise DTypeError(self._at(f"{what}: {error}")) from None
         except ValueError as error:
             raise self._error(f"{what}: {error}") from error
         self._put_key(key, encoded)
@@ -125,10 +143,14 @@ class GGUFWriter:
 
         Raises:
             GGUFError: the name is there already, or the array cannot have that type.
+            ParameterError: a name or type that is no string.
+            DTypeError: no array, or a masked one.
+            GraphError: a node, which has no values.
         """
-        values = np.asarray(array)
+        name = as_text(self._at("tensor name"), name)
         what = f"tensor {quote(name)}"
-        chosen = type or type_of(values)
+        values = as_array(self._at(what), array)
+        chosen = type_of(values) if type is None else type
         if chosen is None:
             raise self._error(f"{what}: no tensor type has dtype {values.dtype}")
         tensor_type = self._type(chosen, what)
@@ -139,31 +161,39 @@ class GGUFWriter:
         self._put_tensor(name, tensor_type, values.shape, lambda: encode(values, tensor_type))
 
     def add_raw_tensor(
-        self, name: str, raw: bytes | npt.NDArray[np.uint8], shape: Sequence[int], type: str
+        self,
+        name: str,
+        raw: bytes | bytearray | memoryview | npt.NDArray[np.uint8],
+        shape: int | Sequence[int],
+        type: str,
     ) -> None:
         """Add a tensor whose bytes are already those of the type, block types included.
 
         Args:
             name: 1 to 63 bytes.
-            raw: bytes, or a uint8 array of any shape.
-            shape: of the tensor in numpy order, in elements.
+            raw: bytes or another object with a buffer of bytes, a uint8 array of any shape.
+            shape: of the tensor in numpy order, in elements; an int for one axis.
             type: name of any tensor type.
 
         Raises:
             GGUFError: the name is there already, or the bytes do not fit the shape.
+            ParameterError: a name or type that is no string, raw without a buffer, a shape that is
+                none.
+            DTypeError: a masked array.
         """
+        name = as_text(self._at("tensor name"), name)
         what = f"tensor {quote(name)}"
-        data = np.frombuffer(raw, np.uint8) if isinstance(raw, (bytes, bytearray)) else raw
-        if data.dtype != np.uint8:
-            raise self._error(f"{what}: raw bytes must be uint8, got {data.dtype}")
+        data = as_raw(self._at(what), raw)
         tensor_type = self._type(type, what)
-        flat = np.ascontiguousarray(data).reshape(-1)
-        n_bytes = self._n_bytes(tensor_type, shape, what)
-        if n_bytes != flat.size:
+        dims = as_shape(self._at(what), shape)
+        n_bytes = self._n_bytes(tensor_type, dims, what)
+        if n_bytes != data.size:
             raise self._error(
-                f"{what}: {tuple(shape)} of {type} has {n_bytes} bytes, got {flat.size}"
+                f"{what}: {show(dims)} of {tensor_type.name} has {show(n_bytes)} bytes,"
+                f" got {data.size}"
             )
-        self._put_tensor(name, tensor_type, shape, lambda: flat)
+        flat = np.ascontiguousarray(data).reshape(-1)
+        self._put_tensor(name, tensor_type, dims, lambda: flat)
 
     def copy_metadata(self, file: GGUFFile, skip: Collection[str] = ()) -> None:
         """Add all metadata of a file, byte for byte, except the keys in `skip`.
@@ -172,14 +202,18 @@ class GGUFWriter:
         f8_e4m3 tensor is.
 
         Raises:
-            GGUFError: a key is there already.
+            GGUFError: a key is there already, or the file is closed.
+            ParameterError: no GGUFFile, or a `skip` that is no collection of strings.
         """
+        if not isinstance(file, GGUFFile):
+            raise ParameterError(self._at(f"copy_metadata: {show(file)} is no GGUFFile"))
+        left_out = as_keys(self._at("copy_metadata: skip"), skip)
         for key in file.metadata:
-            if key in _OWN_KEYS and key not in skip:
+            if key in _OWN_KEYS and key not in left_out:
                 self._keys.setdefault(key, b"")  # keeps its place; _all_keys gives the value
-            elif key not in skip:
+            elif key not in left_out:
                 self._put_key(key, file.metadata.encoded(key))
-        if self._alignment is None and c.KEY_ALIGNMENT not in skip:
+        if self._alignment is None and c.KEY_ALIGNMENT not in left_out:
             self._alignment = file.alignment
 
     def copy_tensor(self, info: TensorInfo, name: str | None = None) -> None:
@@ -189,20 +223,32 @@ class GGUFWriter:
 
         Args:
             info: the tensor, from `GGUFFile.tensors`.
-            name: the new name.
+            name: the new name; None for its own.
+
+        Raises:
+            GGUFError: the name is there already or does not fit the format, or the tensor's file
+                is closed.
+            ParameterError: no TensorInfo, or a name that is no string.
         """
+        if not isinstance(info, TensorInfo):
+            raise ParameterError(self._at(f"copy_tensor: {show(info)} is no TensorInfo"))
+        new = info.name if name is None else as_text(self._at("tensor name"), name)
         raw = info.raw
-        self._put_tensor(name or info.name, info.type, info.shape, lambda: raw)
+        self._put_tensor(new, info.type, info.shape, lambda: raw)
 
     def write(self) -> None:
         """Write the file: to a temporary name, then rename. Can be done once.
 
         Raises:
-            GGUFError: it was written already.
+            GGUFError: it was written already, or the path is that of a pipe or a device.
             OSError: the file cannot be written; an existing one is left as it was.
         """
         self._check_open()
         target = os.path.realpath(self.path)  # a link is kept, what it points to is replaced
+        if os.path.isdir(target):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self.path)
+        if os.path.exists(target) and not os.path.isfile(target):
+            raise self._error("is not a regular file")  # renaming would do away with it
         folder = os.path.dirname(target)
         temporary = os.path.join(folder, f".pyggml-{secrets.token_hex(8)}.tmp")
         try:
@@ -230,8 +276,22 @@ class GGUFWriter:
         if kind is None and not self._written:
             self.write()
 
+    def _at(self, what: str) -> str:
+        return f"GGUF file {self.path!r}: {what}"
+
     def _error(self, what: str) -> GGUFError:
-        return GGUFError(f"GGUF file {str(self.path)!r}: {what}")
+        return GGUFError(self._at(what))
+
+    def _as_alignment(self, value: Any) -> int:
+        number = as_int(self._at("alignment"), value)
+        if not c.is_alignment(number):
+            raise ParameterError(
+                self._at(
+                    f"alignment must be a power of two and at least {c.MIN_ALIGNMENT},"
+                    f" at most 2^31, got {show(number)}"
+                )
+            )
+        return number
 
     def _check_open(self) -> None:
         if self._written:
@@ -244,8 +304,9 @@ class GGUFWriter:
             raise self._error(f"{what} {quote(text)} cannot be written as UTF-8") from error
 
     def _type(self, name: str, what: str) -> TensorType:
+        name = as_text(self._at(f"{what}: tensor type"), name)
         if name not in c.BY_NAME:
-            raise self._error(f"{what}: tensor type {name!r} is not known")
+            raise self._error(f"{what}: tensor type {show(name)} is not known")
         return c.BY_NAME[name]
 
     def _put_key(self, key: str, encoded: bytes) -> None:
@@ -260,7 +321,7 @@ class GGUFWriter:
         self._keys[key] = encoded
 
     def _put_tensor(
-        self, name: str, type: TensorType, shape: Sequence[int], produce: Callable[[], Bytes]
+        self, name: str, type: TensorType, shape: tuple[int, ...], produce: Callable[[], Bytes]
     ) -> None:
         self._check_open()
         what = f"tensor {quote(name)}"
@@ -273,15 +334,11 @@ class GGUFWriter:
         if name in self._tensors:
             raise self._error(f"{what} is there already")
         n_bytes = self._n_bytes(type, shape, what)
-        self._tensors[name] = _Tensor(name, type, tuple(shape)[::-1], n_bytes, produce)
+        self._tensors[name] = _Tensor(name, type, shape[::-1], n_bytes, produce)
 
-    def _n_bytes(self, type: TensorType, shape: Sequence[int], what: str) -> int:
-        if len(shape) > c.MAX_DIMS or any(n <= 0 for n in shape):
-            raise self._error(
-                f"{what}: must have at most {c.MAX_DIMS} dimensions, all positive,"
-                f" got {tuple(shape)}"
-            )
-        last = shape[-1] if len(shape) else 1
+    def _n_bytes(self, type: TensorType, shape: tuple[int, ...], what: str) -> int:
+        as_shape(self._at(what), shape)
+        last = shape[-1] if shape else 1
         if last % type.block:
             raise self._error(
                 f"{what}: rows of {type.name} must be a multiple of {type.block} elements,"
@@ -327,7 +384,8 @@ class GGUFWriter:
 
     def _write_to(self, file: BinaryIO) -> None:
         header = self._header()
-        file.write(header + bytes(-len(header) % self.alignment))
+        file.write(header)
+        _pad_to(file, len(header), self.alignment)
         for tensor in self._tensors.values():
             data = tensor.produce()
             if data.size != tensor.n_bytes:
@@ -336,7 +394,17 @@ class GGUFWriter:
                     f" {tensor.n_bytes}; was the array changed?"
                 )
             file.write(data.data)
-            file.write(bytes(-tensor.n_bytes % self.alignment))
+            _pad_to(file, tensor.n_bytes, self.alignment)
+        file.truncate()  # to where the last padding ends
+
+
+def _pad_to(file: BinaryIO, n_bytes: int, alignment: int) -> None:
+    """Step over what n_bytes lack to a multiple of the alignment: zeros, or a gap that reads so."""
+    gap = c.pad(n_bytes, alignment) - n_bytes
+    if gap > _WRITTEN_PAD:
+        file.seek(gap, os.SEEK_CUR)
+    else:
+        file.write(bytes(gap))
 
 
 def _sync_folder(folder: str) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
-from collections.abc import Sequence
+import sys
+import tracemalloc
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 # type numbers as the format's specification gives them
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
@@ -73,3 +78,30 @@ def save(folder: Path, content: bytes, name: str = "m.gguf") -> Path:
     path = folder / name
     path.write_bytes(content)
     return path
+
+
+@contextlib.contextmanager
+def bounded(lines: int, n_bytes: int) -> Iterator[None]:
+    """At most so many lines of Python are run inside, and so many bytes allocated at a time.
+
+    A loop over a count that lies ends at the bound, so no test of one can hang.
+    """
+    ran = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal ran
+        ran += event == "line"
+        if ran > lines:
+            raise AssertionError(f"more than {lines} lines were run")
+        return trace
+
+    before = sys.gettrace()
+    tracemalloc.start()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < n_bytes
