@@ -1,4 +1,5 @@
-"""Refused memory: every allocation of building and compiling failed in turn; far too large asks."""
+"""Refused memory: every allocation of building, compiling, running and profiling failed in turn;
+far too large asks."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import pyggml as pg
+from pyggml.profile import measured_peak
 
 FEED = np.linspace(-1, 1, 64, dtype=np.float32).reshape(2, 32)
 
@@ -118,12 +120,47 @@ def test_the_graph_stays_usable() -> None:
     assert np.array_equal(g.compile(x + 1.0)(x=np.zeros((2, 32), np.float32)), np.full((2, 32), 64))
 
 
-def test_runs_need_no_memory() -> None:
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("how", [{}, {"planned": False}, {"guarded": True}])
+def test_runs_and_plans_need_no_memory(threads, how) -> None:
     g = pg.Graph()
-    program = g.compile(make_nodes(g))
-    expected = program(x=FEED)
+    program = g.compile(make_nodes(g), threads=threads, **how)
+    assert fail_each(lambda: program(x=FEED)) == 0
+    assert fail_each(program.memory_plan) == 0
+    plan, expected = program.memory_plan().to_dict(), program(x=FEED)
     with failing(1):
         assert np.array_equal(program(x=FEED), expected)
+        assert program.memory_plan().to_dict() == plan
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_profiling(threads) -> None:
+    g = pg.Graph()
+    program = g.compile(make_nodes(g), threads=threads)
+    expected = program(x=FEED)
+    with failing(1), pytest.raises(pg.OutOfMemoryError, match=r"^profile: "):
+        program.profile(x=FEED, peak=False)
+    assert np.array_equal(program(x=FEED), expected)
+    assert program.profile(x=FEED, peak=False).runs == 10
+    assert fail_each(lambda: program.profile(x=FEED, peak=False)) == 0  # it keeps its counters
+
+
+def test_first_profiles() -> None:
+    g = pg.Graph()
+    node = make_nodes(g)
+
+    def profile() -> object:
+        measured_peak.cache_clear()
+        return g.compile(node, threads=2).profile(x=FEED)
+
+    compiling = fail_each(lambda: g.compile(node, threads=2))
+    assert fail_each(profile) == compiling + 2  # the peak's memory, the counters
+
+
+def test_measuring_the_peak() -> None:
+    assert fail_each(lambda: pg._core.measure_peak(2)) == 1
+    with failing(1), pytest.raises(pg.OutOfMemoryError, match=r"^peak: 134217728 bytes"):
+        pg._core.measure_peak(2)
 
 
 def test_arena() -> None:

@@ -39,6 +39,6 @@ void fuzz_fill(fuzz_bytes *b, pyg_dtype dtype, void *dst, int64_t n);
 
 /* Says what is wrong and ends the process; fuzz_main.c adds which input it was. */
 void fuzz_fail(const char *what, ...);
-extern int fuzz_verbose;
+extern int fuzz_verbose; /* tell what is built and refused */
 
 #endif

@@ -264,8 +264,15 @@ static bool add_alias(fuzz_graph *f, const pyg_tensor *spec, int32_t *id) {
     if (status != PYG_OK) return false;
     if (writable) owner->writable = true;
     fuzz_aliases++;
+    if (fuzz_verbose) printf("%3d lies in the memory of constant %d\n", *id, owner->id);
     to_pool(f, *id);
     return true;
+}
+
+static void tell_leaf(const pyg_node *node, int32_t id) {
+    char text[160];
+    pyg_tensor_describe(&node->t, text, sizeof text);
+    printf("%3d %s %s\n", id, node->op == PYG_NODE_INPUT ? "input" : "const", text);
 }
 
 static bool add_leaf(fuzz_graph *f, const pyg_tensor *spec, int32_t *id) {
@@ -300,15 +307,21 @@ static bool add_leaf(fuzz_graph *f, const pyg_tensor *spec, int32_t *id) {
     leaf->id = status == PYG_OK ? *id : -1;
     if (status == PYG_STATUS_no_memory) f->failed = true;
     if (status != PYG_OK) return false;
+    if (fuzz_verbose) tell_leaf(fuzz_node(f, *id), *id);
     to_pool(f, *id);
     return true;
+}
+
+static bool refused(const pyg_op_row *row) {
+    if (fuzz_verbose) printf("    %s is refused: %s\n", row->name, pyg_last_message());
+    return false;
 }
 
 /* Does infer take it? Only then are the missing leaves made. */
 static bool accepted(const pyg_op_row *row, const candidate *c, int n_src, const char *params) {
     pyg_infer in = {.op = row, .params = params, .view_of = -1};
     for (int i = 0; i < n_src; i++) in.src[i] = &c[i].o;
-    return pyg_params_check(row, params) == PYG_OK && row->infer(&in) == PYG_OK;
+    return (pyg_params_check(row, params) == PYG_OK && row->infer(&in) == PYG_OK) || refused(row);
 }
 
 static bool build_op(fuzz_graph *f, int op, const candidate *c, int n_src, const char *params) {
@@ -320,7 +333,7 @@ static bool build_op(fuzz_graph *f, int op, const candidate *c, int n_src, const
     const pyg_status status = pyg_graph_op(f->g, op, ids, n_src, params, &id);
     if (status == PYG_STATUS_no_memory) f->failed = true;
     if (status == PYG_STATUS_internal) fuzz_fail("internal: %s", pyg_last_message());
-    if (status != PYG_OK) return false; /* a leaf that is read-only, or strided */
+    if (status != PYG_OK) return refused(pyg_op_get(op)); /* a leaf read-only, or strided */
     fuzz_op_built[op]++;
     f->n_ops++;
     to_pool(f, id);

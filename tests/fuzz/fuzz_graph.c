@@ -125,6 +125,12 @@ static void compile_all(const fuzz_graph *f) {
     if (pyg_program_new(f->g, &last, 1, 1, NULL, 0, &p) == PYG_OK) pyg_program_free(p);
 }
 
+static void tell_outputs(const int32_t *ids, int n) {
+    printf("outputs");
+    for (int i = 0; i < n; i++) printf(" %d", ids[i]);
+    printf("\n");
+}
+
 static void compile_and_run(const fuzz_graph *f, fuzz_bytes *b) {
     int32_t ids[MAX_OUTPUTS];
     const int n = 1 + (int)fuzz_pick(b, MAX_OUTPUTS - 1);
@@ -133,6 +139,7 @@ static void compile_and_run(const fuzz_graph *f, fuzz_bytes *b) {
         const uint32_t late = f->n_pool > 4 && fuzz_pick(b, 3) ? (uint32_t)f->n_pool - 4 : 0;
         ids[i] = f->pool[late + fuzz_pick(b, (uint32_t)f->n_pool - late)];
     }
+    if (fuzz_verbose) tell_outputs(ids, n);
     const int threads = fuzz_one_in(b, 16) ? 2 + (int)fuzz_pick(b, 3) : 1;
     pyg_program *planned = NULL, *plain = NULL;
     const int flags = fuzz_one_in(b, 4) ? PYG_PROGRAM_GUARDED : 0;

@@ -121,6 +121,13 @@ static void dot(int d, const void *w, const float *values, const float *x, int64
     n_dots[d] += w_bytes > 0;
 }
 
+static void tell(const pyg_dtype_info *row, const char *w, int64_t units) {
+    printf("%s, blocks of %d bytes:", row->name, row->bytes);
+    for (int64_t i = 0; i < units * row->bytes; i++)
+        printf("%s%02x", i % row->bytes ? "" : " ", (unsigned char)w[i]);
+    printf("\n");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fuzz_bytes b;
     fuzz_start(&b, data, size);
@@ -136,6 +143,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     float *x = (float *)(void *)exact((size_t)n * 4, 4 * fuzz_pick(&b, 5), &x_base);
     float *values = malloc((size_t)n * 4 + 1);
     fuzz_fill(&b, (pyg_dtype)d, w, n);
+    if (fuzz_verbose) tell(row, w, units);
     fuzz_fill(&b, PYG_DTYPE_f32, x, n);
     decode(d, w, n, values);
     encode(d, x, n);

@@ -1,10 +1,11 @@
 /* Runs a fuzz target without libFuzzer.
  *
- *   fuzz_X [--seed S] [--count N] [--seconds T] [--at I] [--save FILE] [--report] [FILE ...]
+ *   fuzz_X [--seed S] [--count N] [--seconds T] [--at I] [--save FILE] [--tell] [--report]
+ *          [FILE ...]
  *
- * Input i is bytes made from (S, i); `--at I` runs that one alone and tells what it builds;
- * `--save` keeps the last one begun, for the corpus. Files are run before. Ends with the number of
- * inputs, and the input that failed, if one did. */
+ * Input i is bytes made from (S, i); `--at I` runs that one alone and tells what it builds, as
+ * `--tell` does of all, and of files; `--save` keeps the last one begun, for the corpus. Files are
+ * run before. Ends with the number of inputs, and the input that failed, if one did. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <signal.h>
@@ -62,7 +63,9 @@ static int run_file(const char *path) {
     const size_t size = fread(data, 1, sizeof data, f);
     fclose(f);
     current_file = path;
+    alarm(HANG_SECONDS);
     LLVMFuzzerTestOneInput(data, size);
+    alarm(0);
     current_file = NULL;
     return 0;
 }
@@ -89,6 +92,7 @@ static uint64_t run_made(uint64_t first, uint64_t count, double seconds) {
         }
         uint8_t made[MAX_INPUT];
         current = first + done;
+        if (fuzz_verbose) printf("at %llu\n", (unsigned long long)current);
         const size_t size = make_input(current, made);
         uint8_t *exact = malloc(size); /* ends where the input ends, for AddressSanitizer */
         if (exact == NULL) break;
@@ -101,37 +105,77 @@ static uint64_t run_made(uint64_t first, uint64_t count, double seconds) {
     return done;
 }
 
+typedef struct options {
+    uint64_t count, first;
+    double seconds;
+    int report, n_files;
+    char **files; /* the start of argv, overwritten */
+} options;
+
+static int bad_usage(const char *what, const char *option) {
+    fprintf(stderr, "fuzz: %s %s\n", what, option);
+    return 2;
+}
+
+/* One option that takes a value. */
+static int set_option(options *o, const char *name, const char *value) {
+    const bool at = strcmp(name, "--at") == 0;
+    char *end = NULL;
+    if (strcmp(name, "--save") == 0)
+        save_path = value;
+    else if (strcmp(name, "--seconds") == 0)
+        o->seconds = strtod(value, &end);
+    else if (strcmp(name, "--seed") == 0)
+        seed = strtoull(value, &end, 10);
+    else if (strcmp(name, "--count") == 0)
+        o->count = strtoull(value, &end, 10);
+    else
+        o->first = strtoull(value, &end, 10);
+    if (end != NULL && (end == value || *end != '\0')) return bad_usage("not a number:", value);
+    if (at) {
+        o->count = 1;
+        fuzz_verbose = 1;
+    }
+    return 0;
+}
+
+static int read_options(options *o, int argc, char **argv) {
+    static const char *const with_value[] = {"--seed", "--count", "--seconds", "--at", "--save"};
+    const size_t n = sizeof with_value / sizeof with_value[0];
+    o->files = argv;
+    for (int i = 1; i < argc; i++) {
+        size_t known = 0;
+        while (known < n && strcmp(argv[i], with_value[known]) != 0) known++;
+        if (strcmp(argv[i], "--report") == 0) {
+            o->report = 1;
+        } else if (strcmp(argv[i], "--tell") == 0) {
+            fuzz_verbose = 1;
+        } else if (argv[i][0] != '-') {
+            o->files[o->n_files++] = argv[i];
+        } else if (known == n) {
+            return bad_usage("unknown option", argv[i]);
+        } else if (i + 1 == argc) {
+            return bad_usage("no value after", argv[i]);
+        } else {
+            if (set_option(o, argv[i], argv[i + 1])) return 2;
+            i++;
+        }
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
-    uint64_t count = 10000, first = 0, files = 0;
-    double seconds = 1e9;
-    int report = 0;
+    options o = {.count = 10000, .seconds = 1e9};
     const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM};
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) signal(signals[i], on_signal);
     if (__sanitizer_set_death_callback != NULL) __sanitizer_set_death_callback(tell_input);
+    if (read_options(&o, argc, argv)) return 2;
     LLVMFuzzerInitialize(&argc, &argv);
-    for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : "0";
-        if (strcmp(argv[i], "--report") == 0) {
-            report = 1;
-        } else if (strncmp(argv[i], "--", 2) != 0) {
-            if (run_file(argv[i])) return 2;
-            files++;
-        } else {
-            i++;
-            if (strcmp(argv[i - 1], "--seed") == 0) seed = strtoull(value, NULL, 10);
-            if (strcmp(argv[i - 1], "--count") == 0) count = strtoull(value, NULL, 10);
-            if (strcmp(argv[i - 1], "--save") == 0) save_path = value;
-            if (strcmp(argv[i - 1], "--seconds") == 0) seconds = strtod(value, NULL);
-            if (strcmp(argv[i - 1], "--at") == 0) {
-                first = strtoull(value, NULL, 10);
-                count = 1;
-                fuzz_verbose = 1;
-            }
-        }
-    }
+    for (int i = 0; i < o.n_files; i++)
+        if (run_file(o.files[i])) return 2;
     const double start = now();
-    const uint64_t done = run_made(first, count, seconds);
-    printf("inputs %llu files %llu seconds %.1f\n", (unsigned long long)done,
-           (unsigned long long)files, now() - start);
-    return fuzz_report(done) && report;
+    const uint64_t done = run_made(o.first, o.count, o.seconds);
+    printf("inputs %llu files %d seconds %.1f\n", (unsigned long long)done, o.n_files,
+           now() - start);
+    return fuzz_report(done) && o.report;
 }

@@ -1,11 +1,14 @@
-"""Writes corpus/gguf: small files, whole and damaged, each for a kind that readers got wrong.
+"""Writes corpus/gguf: small files, whole and damaged, each for a kind that readers got wrong; and
+looks for the inputs of the C targets that have a name, where the bytes have come to mean another.
 
-python tests/fuzz/make_corpus.py
+python tests/fuzz/make_corpus.py [FOLDER of the built C targets]
 """
 
 from __future__ import annotations
 
+import re
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -88,6 +91,65 @@ def files() -> dict[str, bytes]:
     return whole() | damaged()
 
 
+# What a C target tells of an input with a name when it reaches what the name says.
+F16_NAN = "..[7f][def]"
+NAMED = {
+    "graph/one_value_twice": r"^ +(\d+) input (.*)\n(?s:.*)"
+    r"^ +(\d+) add_id \1:\2 \1:\2 \d+:.* -> \2\noutputs \3\n",
+    "graph/write_into_own_operand": r"refused: \w+: \w+ lies in the memory of \w+, which is wr",
+    "graph/write_over_an_alias": r"^ +(\d+) lies in the memory of constant (\d+)\n(?s:.*)"
+    r"^ +(\d+) cpy \d+:.* \1:.*\noutputs.* \2\b",
+    "graph/more_elements_than_bytes": r"refused: .* would pass 2\^62 elements: .* q\d_",
+    "kernels/nan_and_nan": rf"^q5_1, blocks of 24 bytes:(?: \w{{48}})* ({F16_NAN})(?!\1){F16_NAN}",
+}
+
+
+def tell(folder: Path, name: str, *options: object) -> str:
+    """What a C target tells of one input or many."""
+    command = [folder / f"fuzz_{name.split('/')[0]}", "--tell", *options]
+    return subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def reaches(folder: Path, name: str, path: Path) -> bool:
+    """True for an input that does what its name says; a graph must have run, too."""
+    told = tell(folder, name, "--count", 0, path)
+    ran = name.startswith("kernels/") or "run and compared 1 " in told
+    return ran and re.search(NAMED[name], told, re.MULTILINE) is not None
+
+
+def look_for(folder: Path, name: str, path: Path) -> None:
+    """Writes the first random input that reaches what the name says, shortened."""
+    for seed in range(1, 1000):
+        told = tell(folder, name, "--seed", seed, "--count", 4000)
+        parts = re.split(r"^at (\d+)\n", told, flags=re.MULTILINE)[1:]
+        for at, text in zip(parts[0::2], parts[1::2], strict=True):
+            if re.search(NAMED[name], text, re.MULTILINE):
+                tell(folder, name, "--seed", seed, "--at", at, "--save", path)
+                if reaches(folder, name, path):
+                    shorten(folder, name, path)
+                    return
+    raise SystemExit(f"no input reaches what {name} says")
+
+
+def shorten(folder: Path, name: str, path: Path) -> None:
+    """Cuts out all that the input does without."""
+    content = path.read_bytes()
+    for step in (64, 16, 4, 1):
+        for at in range(len(content) - 1, -1, -step):
+            path.write_bytes(content[:at] + content[at + step :])
+            if reaches(folder, name, path):
+                content = path.read_bytes()
+    path.write_bytes(content)
+
+
 if __name__ == "__main__":
     for name, content in files().items():
         (HERE / "corpus/gguf" / name).write_bytes(content)
+    for folder in map(Path, sys.argv[1:]):
+        for name in NAMED:
+            path = HERE / "corpus" / name
+            if not path.exists() or not reaches(folder, name, path):
+                look_for(folder, name, path)
+                print(f"{name} is new, of {path.stat().st_size} bytes")

@@ -8,6 +8,7 @@ from array import array as pyarray
 from decimal import Decimal
 from fractions import Fraction
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -72,19 +73,42 @@ def test_roots(power) -> None:
     agrees(lambda x: abs(x) ** power, exact=False)
 
 
-def test_powers_of_narrow_dtypes_round_once() -> None:
-    """300^3 * 1e-3 fits F16 as little as 300^2 does, 40^3 / 40 fits: the square is kept in F32."""
+def every_value(dtype: str) -> np.ndarray:
+    """All values of a 16-bit dtype; of bf16 those whose powers F32 has room for."""
+    x = np.arange(2**16, dtype=np.uint16).view(pg.dtype(dtype).numpy)
+    size = np.abs(x.astype(np.float32))
+    room = (size > 2.0**-30) & (size < 2.0**30) if dtype == "bf16" else np.isfinite(size)
+    return x[room]
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("power", [3, 4, -2, -0.5])
+def test_powers_of_narrow_dtypes_have_their_middle_in_f32(dtype, power) -> None:
+    """The square of 300 is beyond F16 and its power -2 is not.
+
+    The middle, the square or the root, is in F32, and so is the power before it is rounded to the
+    dtype of x: half a step of that dtype away, and half a step of F32 for each (a square is exact).
+    """
+    x = every_value(dtype)
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.float64)
+        # as it is defined: -inf of -0, of which numpy's power is inf
+        exact = 1 / np.sqrt(wide) if power == -0.5 else wide**power
+        expected = exact.astype(x.dtype).astype(np.float64)
     g = pg.Graph()
-    x = g.const(np.float16([40.0, -300.0, 0.1]))
-    for power in (3, 4, -2, -0.5):
-        with np.errstate(over="ignore", invalid="ignore"):
-            wide = x.graph.nodes()[0]
-            exact = np.float16([40.0, -300.0, 0.1]).astype(np.float64) ** power
-            expected = exact.astype(np.float16)
-        node = wide**power
-        assert node.dtype is pg.f16
-        got = g.compile(node, threads=1)()
-        np.testing.assert_array_equal(got, expected)
+    node = g.const(x) ** power
+    assert node.dtype is pg.dtype(dtype)
+    got = g.compile(node, threads=1)().astype(np.float64)
+    fits = np.isfinite(expected)
+    assert fits.mean() > 0.4
+    np.testing.assert_array_equal(got[~fits], expected[~fits])
+    info = ml_dtypes.finfo(x.dtype)
+    half_step = np.maximum(
+        np.abs(exact[fits]) * 2.0 ** -(info.nmant + 1), float(info.smallest_subnormal) / 2
+    )
+    f32_steps = 2 if power == -0.5 else 1
+    bound = half_step + f32_steps * 2.0**-24 * np.abs(exact[fits])
+    assert (np.abs(got[fits] - exact[fits]) <= bound).all()
 
 
 @pytest.mark.parametrize("power", [5, 0, 1.5, -3, "2", None, 2j, float("nan"), 10**400])

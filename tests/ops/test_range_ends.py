@@ -201,10 +201,10 @@ def test_fwht_ends(normalized):
 @pytest.mark.parametrize(
     ("op", "row", "expected"),
     [
-        ("sum", (MAX, MAX, -MAX, -MAX), 0),
-        ("sum", (MAX, MAX), INF),
-        ("mean", (MAX, MAX), MAX),
-        ("mean", (MAX, MAX, -MAX, MAX), MAX / 2),
+        ("sum_rows", (MAX, MAX, -MAX, -MAX), (0,)),
+        ("sum_rows", (MAX, MAX), (INF,)),
+        ("mean", (MAX, MAX), (MAX,)),
+        ("mean", (MAX, MAX, -MAX, MAX), (MAX / 2,)),
         ("cumsum", (MAX, MAX, -MAX, 1), (MAX, INF, MAX, MAX)),
         ("cumsum", (1, INF, 1, -INF, 1), (1, INF, INF, NAN, NAN)),
         ("cumsum", (TINY, TINY), (TINY, 2 * TINY)),
@@ -221,20 +221,113 @@ def test_fwht_ends(normalized):
 )
 @pytest.mark.parametrize("repeats", [1, 40])
 def test_rows_at_the_ends(op, row, expected, repeats):
-    """Short rows in scalar loops, long ones through the SIMD body; neighbours stay as they are."""
+    """Short rows, one or many; the ones between them stay finite."""
     got = value(getattr(ops, op), np.stack([f32(*row), np.ones(len(row), np.float32)] * repeats))
-    if op == "sum":
-        got = value(ops.sum_rows, np.stack([f32(*row)] * repeats))[:, 0]
-        same(got, [expected] * repeats)
-        return
-    np.testing.assert_allclose(
-        got[0::2],
-        [f32(*np.atleast_1d(expected))] * repeats
-        if op != "mean"
-        else f32(*[expected] * repeats)[:, None],
-        rtol=1e-6,
-    )
+    np.testing.assert_allclose(got[0::2], [f32(*expected)] * repeats, rtol=1e-6)
     assert np.isfinite(got[1::2]).all()
+
+
+def test_sums_of_all_at_the_ends():
+    same(value(ops.sum, f32(MAX, MAX, -MAX, -MAX)), 0)
+    same(value(ops.sum, f32(MAX, MAX)), INF)
+
+
+def hadamard(n):
+    return np.ones((1, 1)) if n == 1 else np.kron([[1, 1], [1, -1]], hadamard(n // 2))
+
+
+def soft_max(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+# In double, where none of these overflows.
+ROWS = {
+    "sum_rows": lambda x: x.sum(-1, keepdims=True),
+    "mean": lambda x: x.mean(-1, keepdims=True),
+    "cumsum": lambda x: x.cumsum(-1),
+    "argmax": lambda x: x.argmax(-1),
+    "rms_norm": lambda x: x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5),
+    "norm": lambda x: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5),
+    "l2_norm": lambda x: x / np.sqrt((x**2).sum(-1, keepdims=True)),
+    "soft_max": soft_max,
+    "fwht": lambda x: x @ hadamard(x.shape[-1]) / np.sqrt(x.shape[-1]),
+}
+SPECIALS = {
+    "inf": f32(INF),
+    "-inf": f32(-INF),
+    "nan": f32(NAN),
+    "inf, -inf": f32(INF, -INF),
+    "max": f32(MAX),
+    "max, max": f32(MAX, MAX),
+}
+
+
+def at_every_place(n, special):
+    """Row 2i has the special values from place i on, half a row apart; odd rows have none."""
+    x = np.random.default_rng(n).uniform(0.5, 1.5, (2 * n, n)).astype(np.float32)
+    for i in range(n):
+        x[2 * i, (i + n // 2 * np.arange(special.size)) % n] = special
+    return x
+
+
+LONG = [
+    (op, n, special)
+    for op in ROWS
+    for n in ((32, 256) if op == "fwht" else (33, 70, 300))
+    for special in SPECIALS
+    if (op, special) != ("fwht", "max, max")  # its sums have room for n |x| only
+]
+
+
+@pytest.mark.parametrize(("op", "n", "special"), LONG)
+def test_special_values_at_every_place_of_long_rows(op, n, special):
+    """Through the SIMD body of a row, its joints and its tail; odd rows stay finite."""
+    x = at_every_place(n, SPECIALS[special])
+    with np.errstate(all="ignore"):
+        expected = ROWS[op](x.astype(np.float64)).astype(np.float32)
+    got = value(getattr(ops, op), x)
+    assert np.isfinite(got[1::2]).all()
+    cancels = 2e-6 if op == "fwht" else 0  # its sums of terms of both signs are in F32
+    np.testing.assert_allclose(got, expected, rtol=2e-6, atol=cancels)
+
+
+@pytest.mark.parametrize("op", [op for op in ROWS if op != "fwht"])
+@pytest.mark.parametrize("special", SPECIALS)
+def test_special_values_where_long_rows_are_cut(op, special):
+    """Rows go in spans of 2048, sums in chunks of 16 spans."""
+    places = (0, 2047, 2048, 32767, 32768, 65535, 65536, 69_999)
+    x = np.random.default_rng(3).uniform(0.5, 1.5, (len(places), 70_000)).astype(np.float32)
+    for row, at in zip(x, places, strict=True):
+        row[(at + 35_000 * np.arange(SPECIALS[special].size)) % row.size] = SPECIALS[special]
+    with np.errstate(all="ignore"):
+        expected = ROWS[op](x.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(value(getattr(ops, op), x), expected, rtol=2e-6)
+
+
+@pytest.mark.parametrize("n", [33, 70, 300])
+@pytest.mark.parametrize("special", SPECIALS)
+def test_special_values_at_every_place_of_a_sum(n, special):
+    x = at_every_place(n, SPECIALS[special])[0::2]
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = x.astype(np.float64).sum(-1).astype(np.float32)
+    g = pg.Graph()
+    got = g.compile([ops.sum(row) for row in map(g.const, x)], threads=2)()
+    np.testing.assert_allclose(got, expected, rtol=2e-6)
+
+
+@pytest.mark.parametrize("n", [33, 70, 300])
+@pytest.mark.parametrize("special", SPECIALS)
+def test_masked_special_values_at_every_place(n, special):
+    """What lies under a mask of -inf does not count, wherever it is."""
+    x = at_every_place(n, SPECIALS[special])
+    mask = np.zeros_like(x)
+    hidden = ~((x >= 0.5) & (x <= 1.5))
+    mask[hidden] = -INF
+    expected = soft_max(np.where(hidden, -np.inf, x.astype(np.float64)))
+    got = value(ops.soft_max, x, mask)
+    assert not got[hidden].any()
+    np.testing.assert_allclose(got, expected, rtol=2e-6)
 
 
 @pytest.mark.parametrize("op", ["sum_rows", "mean", "rms_norm", "norm", "l2_norm"])
@@ -262,15 +355,18 @@ POSITIONS = [0, 1, 2**20 + 7, 2**31 - 1, -(2**31), 2**40 + 3, 2**53, -(2**53)]
 @pytest.mark.parametrize("mode", ["norm", "neox"])
 @pytest.mark.parametrize("pos", POSITIONS)
 def test_rope_of_huge_positions(mode, pos):
-    """Angles are in double: up to 2^53 a position is exact, its angle to |pos| 2^-53."""
+    """Angles are in double: up to 2^53 a position is exact, and so is the first pair's angle; the
+    others' have what their frequencies round to, a few 2^-53 of themselves."""
     d = 16
     x = np.ones((1, 1, d), np.float32)
     g = pg.Graph()
     got = run(ops.rope(g.const(x), np.array([pos]), mode=mode)).numpy()[0, 0]
     angle = pos * 10000.0 ** (-2 * np.arange(d // 2) / d)
+    off = np.abs(angle) * 2.0**-51
+    off[0] = 0
     c, s = np.cos(angle) - np.sin(angle), np.sin(angle) + np.cos(angle)
-    expected = np.concatenate([c, s]) if mode == "neox" else np.stack([c, s], 1).reshape(-1)
-    np.testing.assert_allclose(got, expected, atol=1e-6 + abs(pos) * 2.0**-51)
+    pairs = got.reshape(2, -1) if mode == "neox" else got.reshape(-1, 2).T
+    assert (np.abs(pairs - [c, s]) <= 1e-6 + off).all()
 
 
 @pytest.mark.parametrize("pos", [2**62, 2**63 - 1, -(2**63)])
@@ -283,7 +379,6 @@ def test_rope_beyond_double_stays_a_rotation(pos):
 # ---- elementwise ----
 
 ENDS = f32(-INF, -MAX, -1, -TINY, -0.0, 0.0, TINY, 1, MAX, INF, NAN)
-SIGN = np.sign(ENDS)
 FUNCTIONS = {
     "abs": np.abs(ENDS),
     "neg": -ENDS,
@@ -310,8 +405,10 @@ def test_functions_at_the_ends(op, repeats):
 
 
 @pytest.mark.parametrize("op", ["sin", "cos"])
-def test_angles_at_the_ends(op):
-    got = value(getattr(ops, op), ENDS)
-    assert np.isnan(got[[0, 9, 10]]).all()
-    assert (np.abs(got[1:9]) <= 1).all()
-    np.testing.assert_allclose(got[2:8], getattr(np, op)(ENDS[2:8].astype(np.float64)), rtol=1e-6)
+@pytest.mark.parametrize("repeats", [1, 7])
+def test_angles_at_the_ends(op, repeats):
+    for got in value(getattr(ops, op), np.tile(ENDS, repeats)).reshape(repeats, -1):
+        assert np.isnan(got[[0, 9, 10]]).all()
+        assert (np.abs(got[1:9]) <= 1).all()
+        exact = getattr(np, op)(ENDS[2:8].astype(np.float64))
+        np.testing.assert_allclose(got[2:8], exact, rtol=1e-6)
