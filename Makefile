@@ -54,8 +54,8 @@ check: $(VENV)/dev.stamp
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest --allowlist tests/stubtest_allow.txt pyggml._core
-	PATH="$(abspath $(BIN)):$$PATH" cython-lint pyggml/_core.pyx pyggml/_core.pxd pyggml/_params.pxi pyggml/_dlpack.pxi  # it looks for pycodestyle there
-	$(BIN)/double-quote-cython-strings pyggml/_core.pyx pyggml/_core.pxd pyggml/_params.pxi pyggml/_dlpack.pxi
+	PATH="$(abspath $(BIN)):$$PATH" cython-lint pyggml/_core.pyx pyggml/_core.pxd pyggml/_graph.pxi pyggml/_params.pxi pyggml/_dlpack.pxi  # it looks for pycodestyle there
+	$(BIN)/double-quote-cython-strings pyggml/_core.pyx pyggml/_core.pxd pyggml/_graph.pxi pyggml/_params.pxi pyggml/_dlpack.pxi
 	find csrc tests/c tests/fuzz -name '*.[ch]' | xargs $(BIN)/clang-format --dry-run -Werror
 	$(BIN)/codespell
 	for cc in gcc clang; do if command -v $$cc > /dev/null; then \

@@ -40,7 +40,13 @@ core = Extension(
     "pyggml._core",
     sources=["pyggml/_core.pyx", *sources()],
     include_dirs=["csrc"],
-    depends=[*headers(), "pyggml/_core.pxd", "pyggml/_params.pxi", "pyggml/_dlpack.pxi"],
+    depends=[
+        *headers(),
+        "pyggml/_core.pxd",
+        "pyggml/_dlpack.pxi",
+        "pyggml/_graph.pxi",
+        "pyggml/_params.pxi",
+    ],
     extra_compile_args=CFLAGS,
     extra_link_args=LDFLAGS,
 )

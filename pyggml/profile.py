@@ -149,7 +149,7 @@ class Profile:
             by: "op" or "node".
 
         Raises:
-            ValueError: another `by`.
+            ParameterError: another `by`.
         """
         if by not in ("op", "node"):
             raise ParameterError(f"table: by must be 'op' or 'node', got {shown(by)}")
