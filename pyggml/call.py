@@ -94,7 +94,8 @@ def operand_errors(op: str, name: str) -> Iterator[None]:
     try:
         yield
     except PyggmlError as e:
-        raise type(e)(f"{op}: operand {name}: {e}") from None
+        message = str(e).removeprefix("tensor: ")
+        raise type(e)(f"{op}: operand {name}: {message}") from None
 
 
 def shape_of(op: str, name: str, value: Any) -> tuple[int, ...]:
@@ -177,6 +178,8 @@ def _hint(graph: Graph, row: OpRow, e: PyggmlError, ids: list[int]) -> str:
     if isinstance(e, ReadOnlyError):
         written = graph._core.node(ids[row.operands.index("dst")]).root
         return _COPY_HINT if written in graph._copies else ""
+    if row.write and graph._core.node(ids[row.operands.index("dst")]).dtype == f64.id:
+        return ' (pg.zeros(shape, "f32") makes what can be written into)'
     roots = [graph._core.node(graph._core.node(i).root) for i in ids if i >= 0]
     wide = any(root.dtype == f64.id and root.op == _core.NODE_CONST for root in roots)
     return " (a float64 array: .astype(np.float32) rounds it)" if wide else ""

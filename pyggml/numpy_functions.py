@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import reduce
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyggml import _core
-from pyggml.call import binary, call_op
+from pyggml.call import binary, call_op, shape_of
+from pyggml.checks import as_axis
 from pyggml.errors import GraphError
 from pyggml.node import Node
 from pyggml.ops.join import concat
@@ -56,11 +58,23 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
     np.size: lambda x: x.size,
+    np.concatenate: lambda arrays, axis=0: _concatenate(arrays, axis),
+}
+# what does the work of a function that has no op
+_INSTEAD: dict[Any, str] = {
+    np.maximum: "x.clip(min=...) or ops.relu",
+    np.minimum: "x.clip(max=...)",
+    np.vdot: "(a * b).sum()",
+    np.outer: "ops.out_prod",
+    np.tile: "ops.repeat",
+    np.pad: "ops.pad",
 }
 
 
 def _concatenate(arrays: Any, axis: int = 0) -> Node:
     """Numpy's concatenate, by which only ops.concat differs in its default axis."""
+    arrays = list(arrays)
+    as_axis("concatenate", axis, len(shape_of("concatenate", "arrays[0]", arrays[0])))
     with _core.AllOrNone(next(a.graph for a in arrays if isinstance(a, Node))):
         whole: Node = reduce(lambda a, b: concat(a, b, axis), arrays)
         return whole
@@ -69,7 +83,7 @@ def _concatenate(arrays: Any, axis: int = 0) -> Node:
 def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """See numpy's `__array_ufunc__`."""
     if method != "__call__" or ufunc not in _BINARY | _UNARY:
-        raise TypeError(f"numpy's {_name(ufunc, method)} has no op on nodes; see pyggml.ops")
+        raise TypeError(_no_op(_name(ufunc, method), ufunc))
     if kwargs:
         raise TypeError(
             f"numpy's {ufunc.__name__} on a node takes no {', '.join(kwargs)}: it makes a node"
@@ -83,13 +97,19 @@ def _name(ufunc: Any, method: str) -> str:
     return ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
 
 
+def _no_op(name: str, function: Any) -> str:
+    return f"numpy's {name} has no op on nodes; see {_INSTEAD.get(function, 'pyggml.ops')}"
+
+
 def call_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """See numpy's `__array_function__`."""
-    if function is np.concatenate:
-        return _concatenate(*args, **kwargs)
     known = _FUNCTIONS.get(function)
     if known is None:
-        raise TypeError(f"numpy's {function.__name__} has no op on nodes; see pyggml.ops")
-    if not args or not isinstance(args[0], Node):
+        raise TypeError(_no_op(function.__name__, function))
+    try:
+        signature(known).bind(*args, **kwargs)
+    except TypeError as e:
+        raise TypeError(f"numpy's {function.__name__} on a node: {e}") from None
+    if function is not np.concatenate and (not args or not isinstance(args[0], Node)):
         raise GraphError(f"numpy's {function.__name__}: the first argument is to be the node")
     return known(*args, **kwargs)

@@ -17,7 +17,7 @@ from pyggml.gguf import GGUFFile
 from pyggml.llm.chat import ChatTemplate
 from pyggml.llm.completion import CompletionMixin
 from pyggml.llm.config import LlamaConfig
-from pyggml.llm.kv_cache import KVCache
+from pyggml.llm.kv_cache import KVCache, cache_dtype
 from pyggml.llm.sampler import Sampler, SamplingParams
 from pyggml.llm.scales import choose_kv_scales
 from pyggml.llm.session import Session
@@ -126,7 +126,8 @@ class Llama(CompletionMixin):
             )
         self._n_ctx = n_ctx or self._config.n_ctx_train
         self.n_batch = n_batch
-        scales = choose_kv_scales(kv_scales, weights.kv_scales, self._config.n_layers)
+        kinds = cache_dtype(type_k, "type_k"), cache_dtype(type_v, "type_v")
+        scales = choose_kv_scales(kv_scales, weights.kv_scales, self._config.n_layers, kinds)
         c = self._config
         cache = KVCache(self._n_ctx, c.n_layers, c.n_kv_heads, c.head_dim, type_k, type_v, scales)
         self._session: Session | None = Session(weights, c, cache, n_threads, flash_attn)

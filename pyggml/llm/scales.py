@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pyggml.dtypes import f8_e4m3
 from pyggml.errors import ModelError, ParameterError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from pyggml.dtypes import DType
     from pyggml.tensor import Tensor
 
     # layer -> (k, v); None runs that side at 1
@@ -73,7 +75,10 @@ def check_complete(scales: KVScales, n_layers: int, source: str) -> None:
 
 
 def choose_kv_scales(
-    option: str | KVScales, from_file: KVScales, n_layers: int
+    option: str | KVScales,
+    from_file: KVScales,
+    n_layers: int,
+    kinds: tuple[DType, DType] = (f8_e4m3, f8_e4m3),
 ) -> dict[int, tuple[float | None, float | None]]:
     """The scales a context runs with.
 
@@ -82,9 +87,11 @@ def choose_kv_scales(
             None)} gives them; layers it does not name run at 1.
         from_file: what the file holds.
         n_layers: layers of the model.
+        kinds: dtypes of the K and V sides of the cache.
 
     Raises:
-        ParameterError: an unknown word, a layer outside the model, not a pair, or a bad value.
+        ParameterError: an unknown word, a layer outside the model, not a pair, a bad value, or one
+            for a side that is not of F8_E4M3, which is never scaled.
     """
     if option == "file":
         return dict(from_file)
@@ -104,5 +111,11 @@ def choose_kv_scales(
             None if s is None else scale_value(s, f"kv_scales: layer {layer}: {side}")
             for s, side in zip(pair, "kv", strict=True)
         )
+        for s, kind, side in zip((k, v), kinds, "kv", strict=True):
+            if s is not None and not kind.is_scaled:
+                raise ParameterError(
+                    f"kv_scales: layer {layer}: {side}: a cache of {kind.name} has no scales "
+                    f"(type_{side}='f8_e4m3' has)"
+                )
         chosen[int(layer)] = (k, v)
     return chosen

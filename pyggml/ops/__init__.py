@@ -29,3 +29,8 @@ from pyggml.ops.views import *
 
 # Every family's list; some families share their name with a function, so none is asked for it.
 __all__ = sorted(name for name, value in globals().items() if isinstance(value, _FunctionType))
+
+
+def __dir__() -> list[str]:
+    """The ops, without the files that they are in."""
+    return __all__

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyggml.call import shape_of
 from pyggml.errors import ShapeError
 from pyggml.graph import Node, call_op
-from pyggml.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ __all__ = ["acc", "set"]
 def acc(
     dst: Any, x: Any, *, start: Sequence[int] | None = None, step: Sequence[int] | None = None
 ) -> Node:
-    """Adds x to a region of dst and returns a view of dst. Later readers must use that node.
+    """Adds x to a region of dst and returns a view of dst; who reads dst later sees it.
 
     The region is dst[start[0] : : step[0], start[1] : : step[1], ...], as much of it as x has
     elements.
@@ -36,6 +36,7 @@ def acc(
         ShapeError: x does not fit into dst there, or start or step has not one number an axis.
         DTypeError: an integer operand.
         ReadOnlyError: dst is read-only memory.
+        GraphError: x lies in the memory that is written.
     Source: csrc/ops/region.c; ggml_acc.
     """
     return call_op("acc", dst, x, **_region("acc", dst, start, step))
@@ -44,7 +45,7 @@ def acc(
 def set(
     dst: Any, x: Any, *, start: Sequence[int] | None = None, step: Sequence[int] | None = None
 ) -> Node:
-    """Copies x into a region of dst and returns a view of dst. Later readers must use that node.
+    """Copies x into a region of dst and returns a view of dst; who reads dst later sees it.
 
     Shapes: dst and x of as many axes -> dst's.        Dtypes: as `cast`, to dst's own.
 
@@ -58,6 +59,7 @@ def set(
         ShapeError: x does not fit into dst there, or start or step has not one number an axis.
         DTypeError: a pair that `cast` refuses.
         ReadOnlyError: dst is read-only memory.
+        GraphError: x lies in the memory that is written.
     Source: csrc/ops/region.c; ggml_set.
     """
     return call_op("set", dst, x, **_region("set", dst, start, step))
@@ -68,7 +70,7 @@ def _region(
 ) -> dict[str, Any]:
     """The parameters that were given, one number an axis of dst."""
     given = {name: v for name, v in (("start", start), ("step", step)) if v is not None}
-    ndim = dst.ndim if isinstance(dst, (Node, Tensor)) else getattr(dst, "ndim", 0)
+    ndim = len(shape_of(op, "dst", dst)) if given else 0
     for name, value in given.items():
         if hasattr(value, "__len__") and len(value) != ndim:
             raise ShapeError(f"{op}: {name} has {len(value)} numbers, dst has {ndim} axes")

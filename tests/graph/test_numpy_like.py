@@ -446,3 +446,38 @@ def test_tensors_are_copied(f) -> None:
         assert not np.shares_memory(u.raw(), t.raw())
         g = pg.Graph()
         assert np.array_equal(g.compile(ops.cast(g.const(u), "f32"))(), t.dequantize())
+
+
+def test_numpy_functions_with_arguments_that_nodes_have_not() -> None:
+    x = pg.Graph().input("x", (3, 4))
+    for call, message in (
+        (lambda: np.sum(x, out=np.zeros(3)), "numpy's sum on a node: .*'out'"),
+        (lambda: np.concatenate([x, x], dtype="f4"), "numpy's concatenate on a node: .*'dtype'"),
+        (lambda: np.take(x, [0], mode="clip"), "numpy's take on a node: .*'mode'"),
+        (lambda: np.maximum(x, 0), "numpy's maximum has no op on nodes; see x.clip"),
+        (lambda: np.outer(x, x), "numpy's outer has no op on nodes; see ops.out_prod"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call()
+    for axis in ("q", 0.5, None, True):
+        with pytest.raises(pg.ParameterError, match="concatenate: axis"):
+            np.concatenate([x], axis=axis)
+    with pytest.raises(pg.ShapeError, match="concatenate: axis 2"):
+        np.concatenate([x], axis=2)
+    assert np.concatenate((x,)) == x
+    assert len(x.graph) == 1
+
+
+def test_the_ops_are_what_a_user_sees_of_their_module() -> None:
+    assert dir(ops) == sorted(ops.__all__)
+
+
+def test_hints_of_writes_and_errors_of_operands_name_no_other_function() -> None:
+    x = pg.Graph().input("x", (2, 4))
+    for dst in (np.zeros((8, 4)), pg.zeros((8, 4), "f64")):
+        with pytest.raises(pg.DTypeError, match=r"set_rows: dst .*\(pg.zeros\(shape"):
+            ops.set_rows(dst, x, [0, 1])
+    with pytest.raises(pg.DTypeError, match="get_rows: operand ids: list is no array"):
+        ops.get_rows(x, [[0], [1, 2]])
+    with pytest.raises(pg.DTypeError, match=r"input 'x': float64 .*astype\(float32\) rounds it"):
+        x.graph.compile(x * 2.0, threads=1)(x=np.zeros((2, 4)))

@@ -184,3 +184,20 @@ def test_load_report_says_which_layer_got_which_scale(tmp_path):
 def test_verbose_prints_the_report(tmp_path, capsys):
     with Llama(tiny(tmp_path), n_ctx=32, verbose=True) as llm:
         assert capsys.readouterr().err == llm.load_report() + "\n"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "pair", "side"),
+    [
+        ({}, (0.5, None), "k"),
+        ({}, (None, 0.5), "v"),
+        ({"type_k": "f8_e4m3"}, (0.5, 0.5), "v"),
+        ({"type_v": "f8_e4m3", "type_k": "bf16"}, (0.5, 0.5), "k"),
+    ],
+)
+def test_a_side_that_has_no_scale_is_given_none(tmp_path, kinds, pair, side):
+    path = tiny(tmp_path, n_layers=2)
+    with pytest.raises(ParameterError, match=f"kv_scales: layer 1: {side}: a cache of"):
+        Llama(path, n_ctx=32, kv_scales={0: (None, None), 1: pair}, **kinds)
+    with Llama(path, n_ctx=32, kv_scales={1: (None, None)}, **kinds):
+        pass
