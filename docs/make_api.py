@@ -12,11 +12,13 @@ import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import is_dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyggml as pg
-from pyggml import _core, gguf, ops
+from pyggml import _core, gguf, ops, profile
 from pyggml.dtypes import DTYPES
 
 FOLDER = Path(__file__).parent / "api"
@@ -24,6 +26,7 @@ SECTIONS = ("Shapes", "Dtypes", "Args", "Attributes", "Returns", "Yields", "Rais
 _HEAD = re.compile(rf"^({'|'.join(SECTIONS)}):\s*(.*)$")
 
 # The page of the runtime in reading order; what else is public comes after these.
+PARTS = ("Cost", "Peak", "Placement", "Block")  # of profiles and memory plans
 RUNTIME = (
     "tensor",
     "zeros",
@@ -144,9 +147,13 @@ def _function(name: str, thing: Any, level: str = "##") -> Iterator[str]:
 
 
 def _class(name: str, cls: type) -> Iterator[str]:
-    error = issubclass(cls, (BaseException, tuple)) or hasattr(cls, "__members__")
-    yield from ("", f"## class `{name if error else signature(name, cls)}`")
+    given = issubclass(cls, (BaseException, tuple)) or hasattr(cls, "__members__")
+    given = given or is_dataclass(cls)  # pyggml makes them, users read them
+    yield from ("", f"## class `{name if given else signature(name, cls)}`")
     yield from _doc_lines(cls)
+    builtin = next(b.__name__ for b in cls.__mro__ if b.__module__ == "builtins")
+    if issubclass(cls, BaseException) and builtin != "Exception":
+        yield from ("", f"It is a Python `{builtin}`, too.")
     for member, value in members(cls):
         if isinstance(value, property):
             yield from ("", f"### `{name}.{member}`")
@@ -254,8 +261,9 @@ def pages() -> dict[str, str]:
         "ops.md": _ops_page(),
         "dtypes.md": _dtypes_page(),
         "gguf.md": _gguf_page(),
-        "graph.md": _page(
-            "Tensors, graphs, programs", "Names of the package `pyggml`.", _runtime()
+        "graph.md": chain(
+            _page("Tensors, graphs, programs", "Names of the package `pyggml`.", _runtime()),
+            _things(profile, PARTS),
         ),
         "llama.md": _page("Llama", "`pyggml.Llama`, a model with its context.", ["Llama"]),
         "errors.md": _page(

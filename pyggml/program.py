@@ -281,7 +281,9 @@ def _default_copy(name: str, shape: tuple[int, ...], kind: DType, value: Any) ->
             raise ShapeError(
                 f"input '{name}': a default of shape {value.shape} does not broadcast to {shape}"
             ) from None
-    return np.array(_input_bytes(name, shape, kind, value))
+    data = _input_bytes(name, shape, kind, value)
+    given = value.raw() if isinstance(value, Tensor) else value
+    return data.copy() if np.may_share_memory(data, given) else data
 
 
 def _input_bytes(name: str, shape: tuple[int, ...], kind: DType, value: Any) -> Any:
