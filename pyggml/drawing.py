@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyggml.checks import shown
 from pyggml.errors import ParameterError
 from pyggml.rows import OPS
 
@@ -81,7 +82,10 @@ def draw(graph: Graph, path: str | os.PathLike[str]) -> None:
         raise ImportError(
             'draw: the Python package graphviz is not installed: pip install "pyggml[plot]"'
         ) from None
-    target = Path(path)
+    try:
+        target = Path(path)
+    except TypeError:
+        raise ParameterError(f"draw: {shown(path)} is no path") from None
     kind = target.suffix[1:].lower() or "svg"
     if kind not in graphviz.FORMATS:
         raise ParameterError(f"draw: {target.suffix!r} is not a format that Graphviz writes")

@@ -156,7 +156,7 @@ class Graph:
 
         Raises:
             GraphError: a node of another graph.
-            ParameterError: threads outside 1..256, an arena that is none, a flag that is none.
+            ParameterError: threads outside 1..256, an arena or a flag of another type.
             OutOfMemoryError: the arena does not fit the machine.
         Source: csrc/graph/compile.c; Pisarchyk & Lee 2020 (greedy by size) for the memory plan.
         """
@@ -209,8 +209,9 @@ class Graph:
 
         Raises:
             ImportError: the package is not installed.
-            FileNotFoundError: the program `dot` is not.
-            ParameterError: an ending that `dot` does not know, or a graph that it fails on.
+            FileNotFoundError: the program `dot` is not, or the path's folder is missing.
+            ParameterError: an ending that `dot` does not know, a graph that it fails on, or what is
+                no path.
         """
         from pyggml.drawing import draw
 

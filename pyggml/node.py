@@ -122,7 +122,7 @@ class Node:
         Shapes: any -> (size,).        Dtypes: any, kept.
 
         Raises:
-            OutOfMemoryError: there is no room for one more node.
+            OutOfMemoryError: there is no room for more nodes.
         Source: csrc/ops/view.c.
         """
         return self.reshape(-1)
@@ -133,12 +133,12 @@ class Node:
         Shapes: any -> (size,).        Dtypes: any, kept.
 
         Raises:
-            OutOfMemoryError: there is no room for one more node.
+            OutOfMemoryError: there is no room for more nodes.
         Source: csrc/ops/copy.c.
         """
         from pyggml import ops
 
-        return ops.cont(self.ravel())
+        return ops.cont(self).reshape(-1)
 
     def squeeze(self, axis: int | Sequence[int] | None = None) -> Node:
         """The view without axes of length 1: all of them, or those given.
@@ -187,7 +187,7 @@ class Node:
         Dtypes: any float to any float, integers to wider ones and to floats.
 
         Raises:
-            DTypeError: a dtype that is none, or a cast that could lose values: float to integer.
+            DTypeError: an unknown dtype, or a cast that could lose values: float to integer.
             ShapeError: a last axis that is not whole blocks of a block format.
         Source: csrc/ops/copy.c.
         """
@@ -232,7 +232,7 @@ class Node:
         Raises:
             ShapeError: there is no such axis.
             ParameterError: an axis that is no integer.
-            DTypeError: an integer node, a dtype that is none.
+            DTypeError: an integer node, an unknown dtype.
         Source: csrc/ops/reduce.c.
         """
         from pyggml import ops
@@ -262,7 +262,7 @@ class Node:
         Raises:
             ShapeError: there is no such axis.
             ParameterError: an axis that is no integer.
-            DTypeError: an integer node, a dtype that is none.
+            DTypeError: an integer node, an unknown dtype.
         Source: csrc/ops/reduce.c.
         """
         from pyggml import ops
@@ -317,7 +317,7 @@ class Node:
         Raises:
             ShapeError: there is no such axis.
             ParameterError: an axis that is no integer.
-            DTypeError: an integer node, a dtype that is none.
+            DTypeError: an integer node, an unknown dtype.
         Source: csrc/ops/reduce.c.
         """
         from pyggml import ops
@@ -346,7 +346,7 @@ class Node:
         Shapes: any, kept.        Dtypes: any, kept.
 
         Raises:
-            OutOfMemoryError: there is no room for one more node.
+            OutOfMemoryError: there is no room for more nodes.
         Source: csrc/ops/copy.c.
         """
         from pyggml import ops

@@ -94,6 +94,7 @@ class Program:
             ShapeError, DTypeError: an input that does not match.
             RowIndexError: get_rows or set_rows met an index outside the table.
             OutOfMemoryError: no room for the results.
+            InternalError: of a guarded program, a node wrote beside its memory.
             KeyboardInterrupt: Ctrl-C stopped the run between two nodes.
         Source: csrc/graph/exec.c.
         """

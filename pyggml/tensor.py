@@ -63,7 +63,7 @@ class Tensor:
             ShapeError: the byte count does not match, the last axis is not whole blocks, or the
                 data is not contiguous.
             ParameterError: data without a buffer, a shape or name that is none.
-            DTypeError: a dtype that is none.
+            DTypeError: an unknown dtype.
         Source: csrc/core/dtype_table.inc for the bytes a block.
         """
         kind = as_dtype(dtype)
@@ -445,7 +445,7 @@ def zeros(shape: int | Sequence[int], dtype: DTypeLike = f32, name: str | None =
         OutOfMemoryError: more than the machine or the cgroup has left.
         ShapeError: a negative axis, too many, or a last axis that is not whole blocks.
         ParameterError: a shape of other than integers, a name that is no string.
-        DTypeError: a dtype that is none.
+        DTypeError: an unknown dtype.
     Source: csrc/core/dtype_table.inc for the bytes a block.
     """
     kind = as_dtype(dtype)

@@ -38,7 +38,7 @@ pyg_status pyg_infer_leaky_relu(pyg_infer *in) {
 
 /* ---- the loop ---- */
 
-/* A slot as it is, or a function that passes it what the task's parameters say. */
+/* A slot as it is, or a function that passes it what the task's parameters say. y may be x. */
 typedef void (*slot_fn)(int64_t n, const float *x, float *y);
 typedef void (*span_fn)(const void *params, int64_t n, const float *x, float *y);
 

@@ -40,10 +40,12 @@ def cast(x: Node, dtype: DTypeLike) -> Node:
     """A dense copy of x in another dtype; one rounding, to nearest even.
 
     Shapes: any, kept.
-    Dtypes: any float to any float, i32 to i64, integers to any float. F8_E4M3 saturates at +-448.
+    Dtypes: any float or f64 to any of them, integers to as wide or wider ones, to floats and to
+        f64. F8_E4M3 saturates at +-448.
 
     Raises:
-        DTypeError: float to integer, i64 to i32 (values could be lost in silence).
+        DTypeError: float to integer, an integer to a narrower one (values could be lost in
+            silence), a dtype that is decoded only.
         ShapeError: a block format whose block does not divide the last axis.
     Source: csrc/ops/copy.c; ggml_cast.
     """
@@ -51,7 +53,7 @@ def cast(x: Node, dtype: DTypeLike) -> Node:
 
 
 def cpy(x: Any, dst: Any) -> Node:
-    """Writes x into dst and returns a view of dst. Later readers must use the returned node.
+    """Writes x into dst and returns a view of dst; who reads dst later sees it.
 
     Shapes: x and dst alike -> the same.        Dtypes: as `cast`, to dst's own.
 

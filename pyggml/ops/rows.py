@@ -74,7 +74,7 @@ def add_id(a: Any, b: Any, ids: Any, *, dtype: DTypeLike | None = None) -> Node:
 
 
 def set_rows(dst: Any, x: Any, ids: Any) -> Node:
-    """Writes row r of x into row ids[r] of dst; returns a view of dst for later readers.
+    """Writes row r of x into row ids[r] of dst and returns a view of dst; later readers see it.
 
     All indices are checked before the first write. Of equal indices the last wins.
 
@@ -83,13 +83,14 @@ def set_rows(dst: Any, x: Any, ids: Any) -> Node:
 
     Args:
         dst: a writable Tensor, or a node.
-        x: the new rows.
+        x: the new rows; not from the memory that dst covers (`cont` them first), as ids.
         ids: as in `get_rows`.
 
     Raises:
         ShapeError: rows of different lengths, ids that do not number the rows of x.
         DTypeError: an integer dst or x, ids that are no integers, a dst that is decoded only.
         ReadOnlyError: dst is read-only memory.
+        GraphError: x or ids lie in the memory of dst.
     Source: csrc/ops/gather.c; ggml_set_rows.
     """
     return call_op("set_rows", dst, x, _ids(ids))

@@ -127,6 +127,11 @@ def test_draw(dot: Path) -> None:
         g.draw(dot / name)
         assert (dot / name).read_text() == "<svg>" + g.to_dot()
         assert f"-T{kind}" in (dot / "called").read_text()
+    for path in (None, 1, object()):
+        with pytest.raises(pg.ParameterError, match=r"draw: .* is no path"):
+            g.draw(path)
+    with pytest.raises(FileNotFoundError, match="missing"):
+        g.draw(dot / "missing" / "a.svg")
     with pytest.raises(pg.ParameterError, match=r"'\.exe' is not a format"):
         g.draw(str(dot / "x.exe"))
 
