@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyggml.checks import shown
 from pyggml.errors import ParameterError
+from pyggml.program import span
 from pyggml.rows import OPS
 
 if TYPE_CHECKING:
@@ -44,11 +45,26 @@ def _role(node: Node, op: str, used: set[int]) -> str:
     return "view" if OPS[op].view else "op"
 
 
+def _same_memory(graph: Graph) -> dict[int, int]:
+    """Constant -> the lowest in memory of those that lie over common memory with it."""
+    spans = sorted((*span(t.raw()), node.id) for t, node in graph._consts.values())
+    first: dict[int, int] = {}
+    end, lowest = 0, -1
+    for start, stop, number in spans:
+        if start >= end:
+            lowest = number
+        end = max(end, stop)
+        first[number] = lowest
+    return first
+
+
 def _lines(graph: Graph) -> Iterator[str]:
     nodes = graph.nodes()
     sources = [node.src for node in nodes]
     used = {operand.id for src in sources for operand in src if operand is not None}
-    root = [graph._core.node(node.id).root for node in nodes]
+    same = _same_memory(graph)
+    roots = [graph._core.node(node.id).root for node in nodes]
+    root = [same.get(i, i) for i in roots]
     writer: dict[int, int] = {}  # root -> the last node that wrote its memory
     for node, src in zip(nodes, sources, strict=True):
         op = node.op

@@ -207,8 +207,8 @@ class Program:
 
     def _check_apart(self, arrays: list[np.ndarray[Any, Any]]) -> None:
         """Results are written in turn: none may go where another goes or comes from."""
-        places = [(*_span(a), f"out[{i}]") for i, a in enumerate(arrays)]
-        places += [(*_span(t.raw()), "a constant that is returned") for t in self._shown]
+        places = [(*span(a), f"out[{i}]") for i, a in enumerate(arrays)]
+        places += [(*span(t.raw()), "a constant that is returned") for t in self._shown]
         places = sorted(place for place in places if place[0] < place[1])
         end, last = 0, ""
         for start, stop, name in places:
@@ -232,7 +232,7 @@ def _constants_of(graph: Graph, outputs: tuple[Node, ...]) -> list[Tensor]:
     return [t for t, node in graph._consts.values() if node.id in roots]
 
 
-def _span(array: np.ndarray[Any, Any]) -> tuple[int, int]:
+def span(array: np.ndarray[Any, Any]) -> tuple[int, int]:
     """Address of a dense array's first byte, and one past its last."""
     start = array.__array_interface__["data"][0]
     return start, start + array.nbytes

@@ -69,6 +69,16 @@ def test_a_write_shows_its_readers() -> None:
     assert dashed == [(3, 4), (3, 5)]  # the view and what reads it see what was written
 
 
+def test_constants_over_common_memory_are_one() -> None:
+    memory = np.zeros((4, 4), np.float32)
+    g = pg.Graph()
+    whole, part, other = (g.const(a) for a in (memory, memory[1:3], np.zeros(4, np.float32)))
+    wrote = pg.ops.cpy(g.input("x", (2, 4)), part)
+    readers = [whole.sum(), other.sum()]
+    _, edges = parsed(g.to_dot())
+    assert [e[:2] for e in edges if "dashed" in e[2]] == [(wrote.id, readers[0].id)]
+
+
 def test_hostile_names() -> None:
     names = [
         '"]; evil [label="',
