@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import inspect
 import re
 from functools import cache
@@ -107,6 +108,22 @@ def test_op_has_an_oracle(name: str) -> None:
     found = [n for n in oracles() if n == wanted or n.startswith(f"{wanted}_")]
     assert found, f"define {wanted} in a file of tests/oracles"
     assert all(oracles()[n].__doc__ for n in found)
+
+
+def test_ops_have_a_bench() -> None:
+    """bench/test_every_op.py takes its names from the table, and its operands from the tests'."""
+    path = ROOT / "bench" / "test_every_op.py"
+    spec = importlib.util.spec_from_file_location("bench_every_op", path)
+    assert spec is not None
+    assert spec.loader is not None
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    (mark,) = bench.test_op.pytestmark
+    assert list(mark.args[1]) == list(ROWS)
+    for name in ROWS:
+        fn, arrays, _, _ = bench.case_of(name)
+        assert callable(fn)
+        assert all(a.size for a in arrays)
 
 
 @pytest.mark.parametrize("name", ops.__all__)

@@ -26,11 +26,7 @@ size_t pyg_align_up(size_t bytes) {
                                               : (bytes + PYG_ALIGN - 1) & ~(size_t)(PYG_ALIGN - 1);
 }
 
-/* A part is left to the rest of the machine: what is asked for is written to at once. */
-size_t pyg_memory_room(void) {
-    const size_t all = pyg_memory_room_under(""), most = (size_t)256 << 20;
-    return all - (all / 16 < most ? all / 16 : most);
-}
+size_t pyg_memory_room(void) { return pyg_room_to_use(pyg_memory_room_under("")); }
 
 pyg_status pyg_alloc(void **out, size_t bytes, const char *what) {
     *out = NULL;

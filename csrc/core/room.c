@@ -62,3 +62,8 @@ size_t pyg_memory_room_under(const char *root) {
     pyg_cgroup_walk(root, &memory, look_at_group, &room);
     return room;
 }
+
+size_t pyg_room_to_use(size_t all) {
+    const size_t most = (size_t)256 << 20, part = all / 16;
+    return all - (part < most ? part : most);
+}

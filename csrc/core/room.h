@@ -10,4 +10,8 @@
  * tree in tests. */
 size_t pyg_memory_room_under(const char *root);
 
+/* Of so many free bytes, those to take: a sixteenth and at most 256 MiB stay to the rest of the
+ * machine, since what is allocated is written to at once. */
+size_t pyg_room_to_use(size_t all);
+
 #endif

@@ -77,11 +77,21 @@ static void test_v1(void) {
     drop_root();
 }
 
+static void test_what_is_left_to_others(void) {
+    const size_t mib = (size_t)1 << 20;
+    CHECK(pyg_room_to_use(0) == 0);
+    CHECK(pyg_room_to_use(1600 * mib) == 1500 * mib);
+    CHECK(pyg_room_to_use(4096 * mib) == 3840 * mib);
+    CHECK(pyg_room_to_use(65536 * mib) == 65280 * mib);
+    CHECK(pyg_room_to_use(SIZE_MAX) == SIZE_MAX - 256 * mib);
+}
+
 int main(void) {
     test_machine();
     test_v2();
     test_page_cache();
     test_v1();
+    test_what_is_left_to_others();
     CHECK(pyg_memory_room_under("") > 1 << 20);
     return report();
 }
