@@ -74,12 +74,20 @@ def as_name(what: str, name: Any, most: int | None = None) -> str:
     return plain
 
 
-def as_ints(what: str, values: Any, most: int) -> list[int]:
-    """A sequence of integers; errors begin with `what`. One past `most` is the last to be read."""
+def first_of(values: Any, most: int) -> list[Any] | None:
+    """The elements of a sequence, of one that is longer than `most` (and maybe endless) one more
+    than that; None for what is no sequence.
+    """
     try:
-        numbers = None if isinstance(values, (str, bytes)) else iter(values)
+        found = None if isinstance(values, (str, bytes)) else iter(values)
     except TypeError:  # a 0-d array is an Iterable, and has no iterator
-        numbers = None
+        found = None
+    return None if found is None else list(islice(found, most + 1))
+
+
+def as_ints(what: str, values: Any, most: int) -> list[int]:
+    """A sequence of integers, at most one more than `most`; errors begin with `what`."""
+    numbers = first_of(values, most)
     if numbers is None:
         raise ParameterError(f"{what}: a sequence of integers expected, got {shown(values)}")
-    return [as_int(what, n) for n in islice(numbers, most + 1)]
+    return [as_int(what, n) for n in numbers]

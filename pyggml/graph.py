@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Never
 
 from pyggml import _core
 from pyggml.call import call_op, captured
-from pyggml.checks import as_bool, as_int, as_name, shown
+from pyggml.checks import as_bool, as_int, as_name, first_of, shown
 from pyggml.dtypes import dtype as as_dtype
 from pyggml.dtypes import f32
 from pyggml.errors import GraphError, ParameterError, ShapeError
@@ -160,11 +158,10 @@ class Graph:
             OutOfMemoryError: the arena does not fit the machine.
         Source: csrc/graph/compile.c; Pisarchyk & Lee 2020 (greedy by size) for the memory plan.
         """
-        if not isinstance(outputs, Node | Iterable):
-            raise GraphError(f"compile: {shown(outputs)} is not a node of this graph")
         many = not isinstance(outputs, Node)
-        ends: Iterable[Node] = (outputs,) if isinstance(outputs, Node) else outputs
-        nodes = tuple(islice(ends, _core.MAX_OUTPUTS + 1))
+        nodes: list[Any] | None = first_of(outputs, _core.MAX_OUTPUTS) if many else [outputs]
+        if nodes is None:
+            raise GraphError(f"compile: {shown(outputs)} is not a node of this graph")
         for node in nodes:
             if not isinstance(node, Node) or node.graph is not self:
                 raise GraphError(f"compile: {shown(node)} is not a node of this graph")
@@ -178,7 +175,7 @@ class Graph:
         flags = 0 if as_bool("compile: planned", planned) else _core.UNPLANNED
         flags |= _core.GUARDED if as_bool("compile: guarded", guarded) else 0
         with self._lock:  # what is compiled is the graph of one moment
-            return Program(self, nodes, count, arena, flags, many)
+            return Program(self, tuple(nodes), count, arena, flags, many)
 
     def __len__(self) -> int:
         return len(self._core)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
 from pyggml import _core
-from pyggml.checks import as_int, shown
+from pyggml.checks import as_int, first_of, shown
 from pyggml.errors import DTypeError, GraphError, ParameterError, ShapeError
 from pyggml.node import Node
 from pyggml.tensor import _SCALARS, Tensor, _byte_size, _from_numbers, as_array, room_for
@@ -190,9 +189,9 @@ class Program:
                     for shape, kind in self._outputs
                 ]
         n = len(self._outputs)
-        if self._many and not isinstance(out, Iterable):
+        arrays = first_of(out, n) if self._many else [out]
+        if arrays is None:
             raise ParameterError(f"out: a sequence of {n} arrays expected, got {shown(out)}")
-        arrays = list(islice(out, n + 1)) if self._many else [out]
         if len(arrays) != n:
             raise ParameterError(f"out: {n} arrays expected, got {len(arrays)}")
         for i, (array, (shape, kind)) in enumerate(zip(arrays, self._outputs, strict=True)):

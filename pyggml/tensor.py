@@ -320,8 +320,10 @@ def tensor(array: Any, dtype: DTypeLike | None = None, name: str | None = None) 
     if kind.is_integer and kind.numpy is not None:
         if source.dtype.kind not in "iub" or not np.can_cast(source.dtype, kind.numpy, "safe"):
             raise DTypeError(f"tensor: {source.dtype} does not convert to {kind.name} exactly")
+        if source.dtype == kind.numpy:
+            return _wrap(source, kind, name)
         with room_for(f"tensor: {source.shape} as {kind.name}", source.size * kind.itemsize):
-            return _wrap(source.astype(kind.numpy, copy=False), kind, name)
+            return _wrap(source.astype(kind.numpy), kind, name)
     return _encode(source, kind, name)
 
 

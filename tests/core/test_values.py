@@ -132,6 +132,18 @@ def test_values_without_a_repr(name: str) -> None:
         ]
 
 
+def test_arrays_that_are_no_sequences() -> None:
+    for one in (np.array(3), np.array(None), 5, None, 1.5):
+        with pytest.raises(pg.GraphError, match="compile"):
+            node().graph.compile(one)
+        if one is not None:
+            with pytest.raises(pg.ParameterError, match="out: a sequence of 2 arrays"):
+                small(2)(x=np.zeros((6, 4), np.float32), out=one)
+    for text in ("ab", b"ab"):
+        with pytest.raises(pg.GraphError, match="compile"):
+            node().graph.compile(text)
+
+
 def test_messages_are_short() -> None:
     with pytest.raises(pg.ParameterError, match="feeds") as e:
         small().profile(np.zeros((500, 500)))
@@ -251,6 +263,14 @@ LARGE = np.broadcast_to(np.float32(1), (30_000_000,))
 def test_copies_that_have_no_room(call: Callable[[], Any]) -> None:
     with pytest.raises(pg.OutOfMemoryError, match=r"\d+ bytes are needed, 100000000 are available"):
         call()
+
+
+@pytest.mark.usefixtures("little_room")
+def test_what_is_not_copied_needs_no_room() -> None:
+    for kind in ("f32", "i32", "f64"):
+        array = np.zeros(30_000_000, pg.dtype(kind).numpy)
+        for t in (pg.tensor(array), pg.tensor(array, kind)):
+            assert np.shares_memory(t.numpy(), array)
 
 
 @pytest.mark.usefixtures("little_room")
