@@ -103,6 +103,17 @@ class DType:
         if numpy_name:
             self.numpy = np.dtype(getattr(ml_dtypes, numpy_name, numpy_name))
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What numpy takes the dtype for: `np.zeros(3, pg.f16)`, `array.astype(node.dtype)`.
+
+        Raises:
+            AttributeError: of block formats, which numpy has not got.
+        """
+        if self.numpy is None:
+            raise AttributeError(f"{self.name} has no numpy dtype")
+        return self.numpy
+
     def __repr__(self) -> str:
         return f"pyggml.{self.name}"
 

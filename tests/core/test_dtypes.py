@@ -192,3 +192,14 @@ def test_hash() -> None:
     assert len({pg.f32, "f32", copy.copy(pg.f32), pickle.loads(pickle.dumps(pg.f32))}) == 1
     assert len(set(DTYPES)) == len({hash(d) for d in DTYPES}) == len(DTYPES)
     assert {np.dtype("float32"): 1}.get("float32") is None  # numpy's rule, which is ours
+
+
+def test_numpy_takes_a_dtype() -> None:
+    for kind in DTYPES:
+        if kind.numpy is None:
+            assert not hasattr(kind, "dtype")
+            with pytest.raises(TypeError, match=kind.name):
+                np.zeros(2, kind)
+        else:
+            assert np.dtype(kind) == np.zeros(2, kind).dtype == kind.numpy
+            assert np.ones(2).astype(kind).dtype == kind
